@@ -1,0 +1,194 @@
+package canon
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The hard limits of the protocol (BRC-192 section 9).
+const (
+	MaxBytes    = 4 << 20 // bytes of one message
+	MaxDepth    = 32      // nesting; the root value counts 1, and so does a scalar
+	MaxElements = 4096    // elements of one array
+	MaxKeys     = 256     // members of one object
+)
+
+const maxPath = 256
+
+// Limits bounds one [Parse]. A zero field means the protocol's hard limit.
+type Limits struct {
+	MaxBytes    int // bytes of the input; a caller with a bound of its own may set more than 4 MiB
+	MaxDepth    int // nesting of values; the root counts 1
+	MaxElements int // elements of one array
+	MaxKeys     int // members of one object
+}
+
+func (l Limits) orHard() Limits {
+	if l.MaxBytes == 0 {
+		l.MaxBytes = MaxBytes
+	}
+	if l.MaxDepth == 0 {
+		l.MaxDepth = MaxDepth
+	}
+	if l.MaxElements == 0 {
+		l.MaxElements = MaxElements
+	}
+	if l.MaxKeys == 0 {
+		l.MaxKeys = MaxKeys
+	}
+	return l
+}
+
+// Parse reads exactly one JSON value, with white space around it and nothing
+// else. Errors are [*Error]: TooLarge when a limit of lim was reached, Invalid
+// otherwise. Numbers are finite doubles; whether they are integers is for the
+// caller to ask ([Value.Int], [Value.CheckIntegers]). The result does not alias
+// data.
+func Parse(data []byte, lim Limits) (Value, error) {
+	p := parser{lim: lim.orHard()}
+	if len(data) > p.lim.MaxBytes {
+		return Value{}, &Error{Code: TooLarge, Reason: reasonBytes}
+	}
+	// A bytes.Buffer is read in place by the decoder, without a copy.
+	p.dec = jsontext.NewDecoder(bytes.NewBuffer(data))
+	v, err := p.value(1)
+	if err != nil {
+		return Value{}, err
+	}
+	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return Value{}, invalid(reasonTrailing)
+	}
+	return v, nil
+}
+
+type parser struct {
+	dec *jsontext.Decoder
+	lim Limits
+}
+
+func (p *parser) value(depth int) (Value, error) {
+	if depth > p.lim.MaxDepth {
+		return Value{}, p.limited(reasonDepth)
+	}
+	tok, err := p.dec.ReadToken()
+	if err != nil {
+		return Value{}, p.syntax(err)
+	}
+	switch tok.Kind() {
+	case jsontext.KindNull:
+		return Value{}, nil
+	case jsontext.KindTrue, jsontext.KindFalse:
+		return Value{v: tok.Bool()}, nil
+	case jsontext.KindString:
+		return Value{v: tok.String()}, nil
+	case jsontext.KindNumber:
+		return p.number(tok.String())
+	case jsontext.KindBeginArray:
+		return p.array(depth)
+	case jsontext.KindBeginObject:
+		return p.object(depth)
+	}
+	return Value{}, p.fail(reasonSyntax)
+}
+
+func (p *parser) array(depth int) (Value, error) {
+	var elements []Value
+	for p.dec.PeekKind() != jsontext.KindEndArray {
+		if len(elements) == p.lim.MaxElements {
+			return Value{}, p.limited(reasonElements)
+		}
+		e, err := p.value(depth + 1)
+		if err != nil {
+			return Value{}, err
+		}
+		elements = append(elements, e)
+	}
+	if _, err := p.dec.ReadToken(); err != nil {
+		return Value{}, p.syntax(err)
+	}
+	return Value{v: elements}, nil
+}
+
+func (p *parser) object(depth int) (Value, error) {
+	var members []Member
+	for p.dec.PeekKind() != jsontext.KindEndObject {
+		if len(members) == p.lim.MaxKeys {
+			return Value{}, p.limited(reasonKeys)
+		}
+		name, err := p.dec.ReadToken()
+		if err != nil {
+			return Value{}, p.syntax(err)
+		}
+		m := Member{Name: name.String()}
+		if m.Value, err = p.value(depth + 1); err != nil {
+			return Value{}, err
+		}
+		members = append(members, m)
+	}
+	if _, err := p.dec.ReadToken(); err != nil {
+		return Value{}, p.syntax(err)
+	}
+	sortMembers(members)
+	return Value{v: members}, nil
+}
+
+// number takes the nearest double of a token the decoder has found to be a
+// well-formed JSON number. The decoder's own Float clamps 1e309 and reads
+// 1e-400 as zero, so the text is judged here.
+func (p *parser) number(text string) (Value, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return Value{}, p.fail(reasonNumber)
+	}
+	if f == 0 {
+		if !writtenAsZero(text) {
+			return Value{}, p.fail(reasonNumber)
+		}
+		f = 0 // drop the sign of -0
+	}
+	return Value{v: f}, nil
+}
+
+// writtenAsZero reports whether the digits before the exponent are all zero.
+func writtenAsZero(text string) bool {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == 'e' || c == 'E':
+			return true
+		case c >= '1' && c <= '9':
+			return false
+		}
+	}
+	return true
+}
+
+func (p *parser) limited(reason string) *Error {
+	return &Error{Code: TooLarge, Path: p.path(), Reason: reason}
+}
+
+func (p *parser) fail(reason string) *Error {
+	return &Error{Code: Invalid, Path: p.path(), Reason: reason}
+}
+
+func (p *parser) syntax(err error) *Error {
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return p.fail(reasonDuplicate)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return p.fail(reasonEmpty)
+	}
+	return p.fail(reasonSyntax)
+}
+
+func (p *parser) path() string {
+	path := string(p.dec.StackPointer())
+	if len(path) > maxPath {
+		path = path[:maxPath]
+	}
+	return path
+}
