@@ -1,0 +1,32 @@
+// Package httpserve is the one place that runs an http.Server: which limits of
+// net/http hold, and how a server stops.
+//
+// # What is set and why
+//
+//   - MaxHeaderBytes 64 KiB. Protocol limits (16384 bytes of header names and
+//     values) are counted by the handler, which can answer in the protocol's
+//     shape; net/http's own bound only has to lie well above and answers with
+//     bare text.
+//   - ReadHeaderTimeout and ReadTimeout end a peer that trickles its request. A
+//     long poll is not cut by them: they end with the request's body. A handler
+//     that reads a long body moves its own deadline with
+//     http.ResponseController.
+//   - IdleTimeout ends idle keep-alive connections.
+//   - No WriteTimeout: it would count the wait of a long poll. Handlers that
+//     write for long set a rolling write deadline.
+//   - OPTIONS * is handed to the handler like anything else.
+//
+// # Invariants
+//
+//	V1. A listener is bound before Listen returns: its address is final, port 0
+//	    included, and a connection made from then on is answered once Serve runs.
+//	V2. Serve returns only when nothing of the server runs any more: every
+//	    request answered, or cut because the bound was over.
+//	V3. While it drains, no new connection is taken, but no request's context is
+//	    cancelled: whoever waits is woken by the owner of the wait, so that its
+//	    answer is whole. When the bound is over every context is cancelled and
+//	    every connection closed.
+//
+// Serve owns one goroutine, which has ended when it returns. TLS and HTTP/2 are
+// not spoken here.
+package httpserve

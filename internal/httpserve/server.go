@@ -1,0 +1,126 @@
+package httpserve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limits of every server of the program.
+const (
+	// MaxHeaderBytes is net/http's own bound on a request's header.
+	MaxHeaderBytes = 64 << 10
+	// ReadHeaderTimeout is how long a request's header may take.
+	ReadHeaderTimeout = 10 * time.Second
+	// ReadTimeout is how long a whole request, body included, may take to arrive.
+	ReadTimeout = 60 * time.Second
+	// IdleTimeout is how long a connection may stay without a request.
+	IdleTimeout = 120 * time.Second
+	// DefaultDrain is how long running requests may take to finish at the end.
+	DefaultDrain = 30 * time.Second
+)
+
+// Config describes a server. Zero values: a default logger, DefaultDrain.
+type Config struct {
+	// Name says in the log which listener this is ("public", "operator").
+	Name string
+	// Addr is host:port; port 0 takes a free one.
+	Addr string
+	// Handler answers. It must not be nil.
+	Handler http.Handler
+	// Log receives net/http's complaints, at debug level: peers cause them at will.
+	Log *slog.Logger
+	// Drain bounds the graceful end.
+	Drain time.Duration
+}
+
+// Server is a bound listener and what answers on it.
+type Server struct {
+	name     string
+	drain    time.Duration
+	log      *slog.Logger
+	listener net.Listener
+	http     *http.Server
+	running  *handlers
+	cut      context.CancelFunc // cancels the context of every request
+}
+
+// Listen binds the address (V1). The caller must run Serve or Close.
+func Listen(ctx context.Context, c Config) (*Server, error) {
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Drain <= 0 {
+		c.Drain = DefaultDrain
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("the %s address %s cannot be listened on: %w; free it or choose another", c.Name, c.Addr, err)
+	}
+	log := c.Log.With("listener", c.Name)
+	// Requests outlive the context that ends Serve: they are drained first (V3).
+	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
+	running := &handlers{next: c.Handler, idle: make(chan struct{})}
+	return &Server{
+		name:     c.Name,
+		drain:    c.Drain,
+		log:      log,
+		listener: listener,
+		running:  running,
+		cut:      cut,
+		http: &http.Server{
+			Handler:                      running,
+			MaxHeaderBytes:               MaxHeaderBytes,
+			ReadHeaderTimeout:            ReadHeaderTimeout,
+			ReadTimeout:                  ReadTimeout,
+			IdleTimeout:                  IdleTimeout,
+			DisableGeneralOptionsHandler: true,
+			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+			BaseContext:                  func(net.Listener) context.Context { return requests },
+		},
+	}, nil
+}
+
+// Addr is the bound address.
+func (s *Server) Addr() *net.TCPAddr { return s.listener.Addr().(*net.TCPAddr) }
+
+// Close gives the address back without having served.
+func (s *Server) Close() error {
+	s.cut()
+	return s.listener.Close()
+}
+
+// Serve answers until ctx ends, then takes no new connection and lets running
+// requests finish for at most the drain bound (V2, V3). It returns nil after an
+// end that cut nothing off.
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.cut()
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.Serve(s.listener) }()
+
+	select {
+	case err := <-failed:
+		s.cut()
+		err = errors.Join(err, s.http.Close())
+		s.running.wait()
+		return fmt.Errorf("the %s listener failed: %w", s.name, err)
+	case <-ctx.Done():
+	}
+
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
+	defer cancel()
+	err := s.http.Shutdown(bound)
+	if err != nil {
+		s.cut()
+		err = errors.Join(fmt.Errorf("the %s listener still had requests after %s and cut them: %w", s.name, s.drain, err), s.http.Close())
+	}
+	s.running.wait()
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, fmt.Errorf("the %s listener failed: %w", s.name, served))
+	}
+	return err
+}
