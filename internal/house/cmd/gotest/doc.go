@@ -1,0 +1,17 @@
+// Command gotest runs go test and ends with what was not run.
+//
+//	go run ./internal/house/cmd/gotest -race ./...
+//
+// Its arguments are those of go test. It prints one line a package as go test
+// does, and all output of tests that fail. At the end stand the skipped tests
+// with their reasons, other lines that a test printed after "NOT RUN: ", and
+// the counts. Skipped tests are not failures, unless OVERLAYD_TEST_REQUIRE
+// says so: "all", or names (or parts of names) of tests that must run,
+// separated by commas.
+//
+// The race detector needs a C compiler. Without one -race is left out and the
+// list says so, which "all" refuses too.
+//
+// It exits with 0 when every test that ran passed and at least one did, else
+// with 1.
+package main
