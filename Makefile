@@ -1,0 +1,78 @@
+# overlayd: everything a contributor runs. `make help` lists it.
+
+GO ?= go
+# Packages to work on: make test PKG=./livefeed/...
+PKG ?= ./...
+# More flags for go test: make test TESTFLAGS='-run TestL1_ -v -count=1'
+TESTFLAGS ?=
+# How long each fuzz target runs, and which: make fuzz FUZZTIME=10s FUZZ=BEEF
+FUZZTIME ?= 60s
+FUZZ ?=
+# How often make race runs every test on each number of processors.
+RACECOUNT ?= 3
+# Which benchmarks: make bench BENCH=Append
+BENCH ?= .
+
+# A private Postgres for the run, unless one is given; stopped at its end.
+WITHPG = $(GO) run ./internal/pgtest/cmd/withpg --
+GOTEST = $(GO) run ./internal/house/cmd/gotest
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test race fuzz bench lint fmt conformance compose-check clean check-go check-postgres
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: check-go ## build bin/overlayd, static
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/overlayd ./cmd/overlayd
+
+run: check-go ## run a whole provider on this machine (overlayd dev)
+	$(GO) run ./cmd/overlayd dev
+
+test: check-go check-postgres ## run every test, with the race detector, on a private Postgres
+	$(WITHPG) $(GOTEST) -race -timeout 10m $(TESTFLAGS) $(PKG)
+	@$(GO) run ./internal/house/cmd/conformance -race
+
+race: check-go check-postgres ## run every test again and again (RACECOUNT) on 1, 2 and 4 processors
+	$(WITHPG) $(GOTEST) -race -timeout 30m -cpu 1,2,4 -count $(RACECOUNT) $(TESTFLAGS) $(PKG)
+
+fuzz: check-go ## run every fuzz target for FUZZTIME (60s) and print a table
+	$(GO) run ./internal/house/cmd/fuzz -time $(FUZZTIME) -only '$(FUZZ)'
+
+bench: check-go check-postgres ## run the benchmarks
+	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
+
+lint: check-go ## gofmt, go vet, staticcheck, go mod tidy: report only, change nothing
+	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change (make fmt):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+fmt: check-go ## format the Go files
+	gofmt -w $$($(GO) list -f '{{.Dir}}' ./...)
+
+conformance: check-go ## write the columns of tests in docs/conformance.md
+	$(GO) run ./internal/house/cmd/conformance -w
+
+compose-check: ## check docker-compose.yml without an engine
+	@if command -v docker-compose >/dev/null 2>&1; then compose=docker-compose; \
+	elif docker compose version >/dev/null 2>&1; then compose='docker compose'; \
+	else echo "make compose-check needs docker-compose (Debian: apt-get install docker-compose)" >&2; exit 1; fi; \
+	$$compose -f docker-compose.yml config -q && echo "docker-compose.yml is fine ($$compose)"
+
+clean: ## remove what was built
+	rm -rf bin
+
+check-go:
+	@command -v $(GO) >/dev/null 2>&1 || { echo "Go is missing: install the version that go.mod names, or a newer one" >&2; exit 1; }
+
+# A server is looked for in the same places as overlayd dev does. Without one,
+# a copy is downloaded, which needs the network: say so before it happens.
+check-postgres:
+	@if [ -z "$$OVERLAYD_TEST_DATABASE_URL$$OVERLAYD_DATABASE_URL" ] && ! command -v initdb >/dev/null 2>&1 \
+		&& ! ls /usr/lib/postgresql/*/bin/initdb /usr/pgsql-*/bin/initdb /usr/local/opt/postgresql*/bin/initdb /opt/homebrew/opt/postgresql*/bin/initdb >/dev/null 2>&1 \
+		&& ! { command -v pg_config >/dev/null 2>&1 && [ -x "$$(pg_config --bindir)/initdb" ]; }; then \
+		echo "No Postgres server was found (Debian: apt-get install postgresql; macOS: brew install postgresql): one will be downloaded for the tests." >&2; \
+	fi
