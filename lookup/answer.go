@@ -1,0 +1,149 @@
+package lookup
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// answer is a finished body with what the gate must ask before it may leave.
+type answer struct {
+	status  int
+	body    []byte
+	session *session            // nil: nothing private, nothing to gate
+	refusal func(gate) *refusal // how a verdict of the gate is told here; nil unless session is set
+	// disclosed are the rows that the body newly serialises (conformance row A5).
+	disclosed []livefeed.Outpoint
+}
+
+// seal signs a finished answer for an authenticated caller, headers included. For public services there is none.
+type seal func(header http.Header, status int, body []byte) error
+
+// respond is the one way out: build, gate, seal, gate, write. Whatever build returns leaves whole or not at all; a body that
+// loses at a gate is thrown away and replaced by a refusal (BRC-193 s5, s8).
+func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.Context) (answer, error)) error {
+	ctx := c.Request().Context()
+	out, err := build(ctx)
+	if err == nil {
+		err = p.pass(ctx, &out)
+	}
+	if err != nil {
+		if gone(ctx) {
+			return nil // nobody is there to answer; nothing was consumed
+		}
+		out = p.refused(in, err)
+	}
+	p.headers(c, in)
+	if in.seal != nil {
+		if err := in.seal(c.Response().Header(), out.status, out.body); err == nil && out.session != nil {
+			err = p.pass(ctx, &out)
+		} else if err != nil {
+			return err
+		}
+		if err != nil {
+			out = p.refused(in, err)
+			if err := in.seal(c.Response().Header(), out.status, out.body); err != nil {
+				return err
+			}
+		}
+	}
+	return write(c, out)
+}
+
+// pass asks the gate whether an answer may still be sent.
+func (p *Provider) pass(ctx context.Context, out *answer) error {
+	if out.session == nil {
+		return nil
+	}
+	at(p.hooks.beforeGate)
+	verdict, err := p.gate(ctx, out.session)
+	if err != nil {
+		return err
+	}
+	if r := out.refusal(verdict); r != nil {
+		return r
+	}
+	return nil
+}
+
+// refused is the body of a refusal. Its cause goes to the log, never to the peer.
+func (p *Provider) refused(in *inbound, err error) answer {
+	r := asRefusal(err)
+	level := slog.LevelDebug
+	if r.public.Code == wire.Unavailable {
+		level = slog.LevelError
+	}
+	attrs := []slog.Attr{slog.String("code", string(r.public.Code)), slog.String("endpoint", in.endpoint)}
+	if r.cause != nil {
+		attrs = append(attrs, slog.String("cause", r.cause.Error()))
+	}
+	p.log.LogAttrs(context.Background(), level, "lookup request refused", attrs...)
+	p.metrics.refusals.WithLabelValues(in.endpoint, string(r.public.Code)).Inc()
+	return answer{status: r.public.Code.Status(), body: r.public.AppendCanonical(nil)}
+}
+
+// headers sets what every response carries, errors included (BRC-193 s8, BRC-194 s1).
+func (p *Provider) headers(c echo.Context, in *inbound) {
+	h := c.Response().Header()
+	h.Set(echo.HeaderCacheControl, "private, no-store")
+	vary := "Authorization, x-bsv-auth-identity-key, x-bsv-overlay-capability, x-bsv-overlay-profile"
+	if len(p.origins) > 0 {
+		vary += ", Origin"
+	}
+	h.Set(echo.HeaderVary, vary)
+	if in.capability != "" {
+		h.Set(wire.HeaderCapability, in.capability)
+	}
+	if in.profile != "" {
+		h.Set(wire.HeaderProfile, in.profile)
+	}
+	if in.origin != "" {
+		h.Set(echo.HeaderAccessControlAllowOrigin, in.origin)
+		h.Set(echo.HeaderAccessControlExposeHeaders, exposedHeaders)
+	}
+	if in.allow != "" {
+		h.Set(echo.HeaderAllow, in.allow)
+	}
+}
+
+// exposedHeaders are what a page of a configured origin may read of a response (BRC-193 s8).
+var exposedHeaders = strings.Join([]string{
+	wire.HeaderCapability, wire.HeaderProfile,
+	"x-bsv-auth-version", "x-bsv-auth-identity-key", "x-bsv-auth-nonce", "x-bsv-auth-your-nonce",
+	"x-bsv-auth-signature", "x-bsv-auth-request-id", "x-bsv-auth-message-type", "x-bsv-auth-requested-certificates",
+}, ", ")
+
+func write(c echo.Context, out answer) error {
+	h := c.Response().Header()
+	h.Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+	h.Set(echo.HeaderContentLength, strconv.Itoa(len(out.body)))
+	c.Response().WriteHeader(out.status)
+	if c.Request().Method == http.MethodHead {
+		return nil
+	}
+	_, err := c.Response().Write(out.body)
+	return err
+}
+
+// hooks let tests stop the provider at its decisive moments; in service all are nil.
+type hooks struct {
+	beforeGate  func() // the body is built, the gate not yet asked
+	beforeSleep func() // a poll has found nothing and is about to sleep
+	afterClaim  func() // an Open holds its fence and has not yet cut
+	afterFirst  func() // the first page is cut, the Open not yet committed
+	afterCommit func() // the Open is committed, its answer not yet gated
+}
+
+// at calls a hook if there is one.
+func at(hook func()) {
+	if hook != nil {
+		hook()
+	}
+}

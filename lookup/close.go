@@ -1,0 +1,43 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/wire"
+)
+
+// closed is the whole answer to every well-formed Close: it never tells whether there was a session to close.
+var closed = []byte(`{"closed":true,"version":1}`)
+
+// close ends a session (BRC-193 s8, conformance row A9). Any syntactically valid identifier gets the same answer; only an
+// open session of this mode is changed. If the database cannot say so, nothing is closed and the answer is unavailable.
+func (p *Provider) close(c echo.Context) error {
+	in, r := p.receive(c, "close", http.MethodPost)
+	return p.respond(c, in, func(ctx context.Context) (answer, error) {
+		if r != nil {
+			return answer{}, r
+		}
+		if r := p.accept(c, in); r != nil {
+			return answer{}, r
+		}
+		message, r := parsed(wire.ParseClose(in.body))
+		if r != nil {
+			return answer{}, r
+		}
+		if digest, ok := p.sessionDigest(message.Session); ok {
+			tag, err := p.pool.Exec(ctx, `update lookup_session set state = $2 where id = $1 and state = $3`,
+				digest[:], stateClosed, stateOpen)
+			if err != nil {
+				return answer{}, fmt.Errorf("lookup: close a session: %w", err)
+			}
+			if tag.RowsAffected() == 1 {
+				p.closing.announce(digest)
+			}
+		}
+		return answer{status: http.StatusOK, body: closed}, nil
+	})
+}

@@ -1,0 +1,59 @@
+// Package lookup serves durable lookup sessions: an immutable snapshot, page by page, and then every later change in order,
+// by long poll, with nothing lost between the two (BRC-193, profile lookup-live-v1).
+//
+// # Use
+//
+// New makes a Provider from a running livefeed.Store, a pool and a list of services; Mount puts its four endpoints on an
+// Echo group that stands at the base URL's path, Echo gives a whole server. Run keeps the manifest fresh. Stop lets waiting
+// polls answer before the HTTP server is shut down.
+//
+// # A session
+//
+//	             commit of Open                 last snapshot page
+//	(absent) -------------------> snapshot at W -------------------> live after W
+//	                                  |                                  |
+//	                                  +---- close ----> closed           |   reads: expired
+//	                                  +---- now >= expiresAt -> expired  |   reads: reset-required
+//	                                  +---- lost page, hole, forged cursor: reset-required, the session stays
+//	                                  +---- now >= replayUntil: its records may go; the fence never does
+//
+// Everything but the state is frozen at open: manifest, rules and query, W, T, deadlines, limits, the exact first body. What
+// a later configuration says about the service does not touch it.
+//
+// # A request
+//
+//	receive -> accept -> parse -> (fence | load) -> build -> gate -> seal -> gate -> write
+//
+// Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
+// selection when it was well formed. Build reads the database and lays the body out whole. The gate is one uncached
+// statement: its snapshot orders the sending against close, revocation and expiry. Seal signs for authenticated callers;
+// public services have none. There is one way out, Provider.respond, for errors too.
+//
+// # Invariants
+//
+//   - O1: an Open that is repeated gets the first body, byte for byte, whatever happened since, or a refusal.
+//   - O6: fence, session, first body and clock commit together or not at all.
+//   - S1: T, "is a timer due" and W come from one statement, and every page is cut by version predicates at W.
+//   - S7: a page's content is a function of session, position and limits alone. highWater, the one number that may grow,
+//     never changes which groups a page holds.
+//   - L4: live ids are digests of scope (which holds the epoch), sequence and index.
+//   - L5: through never falls and never passes a relevant group that was not delivered.
+//   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
+//   - L9: every cursor that is not this session's is the same reset-required.
+//   - W1: a poll registers with the feed, then looks, then sleeps.
+//   - A6: no body is written whose gate did not pass after it was built.
+//   - A8: no session id, cursor, request id or query in logs, metrics or errors.
+//
+// # Goroutines
+//
+// A request runs on its own goroutine and starts none. Run blocks in its caller's.
+//
+// # Failure
+//
+// Database faults are unavailable, to be tried again; a hole, a lost row or rewritten history is reset-required, never a
+// shorter truth. A commit whose reply is lost is answered unavailable: the client's retry asks the fence.
+//
+// # Non-goals
+//
+// No order or retention of its own (package livefeed), no client (package client), no authentication (to come as a seal).
+package lookup

@@ -1,0 +1,155 @@
+package lookup
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/canon"
+	"github.com/overlayd/overlayd/internal/wire"
+)
+
+// inbound is what a request brought, checked as far as it can be without looking anything up.
+type inbound struct {
+	endpoint   string
+	arrived    time.Time
+	capability string // the capability digest, when well formed
+	profile    string // the profile, when well formed
+	origin     string // the configured origin it came from, if any
+	allow      string // methods this path takes, when the request used another
+	body       []byte
+	seal       seal
+}
+
+// headerBytes counts field names and values as they stand after header decompression (BRC-193 s8). net/http has moved Host
+// out of the map; it was a field all the same.
+func headerBytes(r *http.Request) int {
+	n := 0
+	if r.Host != "" {
+		n += len("host") + len(r.Host)
+	}
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	for _, coding := range r.TransferEncoding {
+		n += len("transfer-encoding") + len(coding)
+	}
+	return n
+}
+
+// receive checks everything about a request that does not need its body: size of the headers, origin, method.
+func (p *Provider) receive(c echo.Context, endpoint, method string) (*inbound, *refusal) {
+	r := c.Request()
+	in := &inbound{endpoint: endpoint, arrived: time.Now()}
+	// Echoes come first, so that even a refusal carries them when they were well formed.
+	if v := r.Header.Values(wire.HeaderCapability); len(v) == 1 {
+		if _, err := canon.ParseHex32(v[0]); err == nil {
+			in.capability = v[0]
+		}
+	}
+	if v := r.Header.Values(wire.HeaderProfile); len(v) == 1 && wire.CheckAbsoluteIRI(v[0]) == nil && len(v[0]) <= 1024 {
+		in.profile = v[0]
+	}
+	if headerBytes(r) > wire.MaxHeaderBytes {
+		return in, refuse(wire.Limited, textHeaders)
+	}
+	if origins := r.Header.Values(echo.HeaderOrigin); len(origins) > 0 {
+		if len(origins) != 1 || !slices.Contains(p.origins, origins[0]) {
+			return in, refuse(wire.Unauthorized, textOrigin)
+		}
+		in.origin = origins[0]
+	}
+	if r.Method != method {
+		in.allow = method
+		return in, refuse(wire.Invalid, textMethod)
+	}
+	return in, nil
+}
+
+// select checks the headers by which every endpoint but discovery is selected, and reads the whole body.
+func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
+	r := c.Request()
+	if types := r.Header.Values(echo.HeaderContentType); len(types) != 1 || !isJSON(types[0]) {
+		return refuse(wire.Invalid, textContentType)
+	}
+	if !identityEncoded(r.Header.Values(echo.HeaderContentEncoding)) {
+		return refuse(wire.Unsupported, textEncoding)
+	}
+	// Official signed clients cannot send Cache-Control, so only public requests are judged by it (conformance row H1).
+	if in.seal == nil && !noStore(r.Header.Values(echo.HeaderCacheControl)) {
+		return refuse(wire.Invalid, textCacheControl)
+	}
+	if in.capability == "" {
+		return refuse(wire.Invalid, textCapability)
+	}
+	switch profiles := r.Header.Values(wire.HeaderProfile); {
+	case len(profiles) > 1:
+		return refuse(wire.Invalid, textProfileTwice)
+	case in.profile != wire.Profile:
+		return refuse(wire.Unsupported, textProfile)
+	}
+	if r.ContentLength > wire.MaxRequestBytes {
+		return refuse(wire.Limited, textBody)
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxRequestBytes+1))
+	if err != nil {
+		return refuse(wire.Invalid, textRead).because(err)
+	}
+	if len(body) > wire.MaxRequestBytes {
+		return refuse(wire.Limited, textBody)
+	}
+	in.body = body
+	return nil
+}
+
+// parsed turns the fault of a message into a refusal.
+func parsed[T any](v T, err error) (T, *refusal) {
+	if err == nil {
+		return v, nil
+	}
+	if w, ok := errors.AsType[*wire.Error](err); ok {
+		return v, (&refusal{public: *w}).because(err)
+	}
+	return v, refuse(wire.Invalid, textRead).because(err)
+}
+
+func isJSON(value string) bool {
+	media, params, err := mime.ParseMediaType(value)
+	if err != nil || media != echo.MIMEApplicationJSON {
+		return false
+	}
+	for name, v := range params {
+		if name != "charset" || !strings.EqualFold(v, "utf-8") {
+			return false
+		}
+	}
+	return true
+}
+
+func identityEncoded(values []string) bool {
+	for _, v := range values {
+		if !strings.EqualFold(strings.TrimSpace(v), "identity") {
+			return false
+		}
+	}
+	return true
+}
+
+func noStore(values []string) bool {
+	for _, v := range values {
+		for directive := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(directive), "no-store") {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// Bounds of the work of one live read. When one is spent the read answers with what it has, its cursor moved.
+const (
+	logChunk    = 256  // groups taken from the log at a time
+	scanBudget  = 8192 // groups examined before an answer without any is given
+	drainBudget = 2048 // due timers drained by one read or Open
+)
+
+// tail is a live read as far as it has come.
+type tail struct {
+	head   head
+	space  space
+	groups []*draft
+
+	start        uint64   // the sequence this read continues after
+	at           position // what has been examined
+	headNow      uint64   // the greatest head seen
+	bytes        int      // of groups
+	observations int      // of groups
+	examined     int      // groups looked at, against scanBudget
+	full         bool     // the next relevant group does not fit
+}
+
+func (p *Provider) newTail(s *session, from position, limits wire.Limits) (*tail, *refusal) {
+	t := &tail{head: s.head(limits), start: from.after, at: from, headNow: from.after}
+	t.head.phase, t.head.complete = "live", true
+	t.head.cursor = p.cursors.seal(s.digest, s.epoch, from) // for its length
+	t.space = newSpace(t.head)
+	return t, t.space.envelope(from.after, true)
+}
+
+// advance reads the log from where the tail stands until the tail is full, the head is reached, or the budget is spent;
+// reached says that it was the head.
+//
+// Every timer that was due is in the log before the head counts as reached, within the drain budget (BRC-193 s8).
+func (p *Provider) advance(ctx context.Context, s *session, t *tail, selectors []livefeed.Selector) (reached bool, err error) {
+	drained := false
+	for t.examined < scanBudget && !t.full {
+		chunk, err := s.feed.Log(ctx, p.pool, livefeed.LogQuery{
+			After: t.at.after, AfterTag: t.at.tag, Selectors: selectors, Limit: logChunk,
+		})
+		if err != nil {
+			return false, fmt.Errorf("lookup: read the log: %w", err)
+		}
+		t.headNow = max(t.headNow, chunk.Head)
+		if err := p.take(ctx, s, t, chunk); err != nil {
+			return false, err
+		}
+		switch {
+		case t.full:
+			return false, nil
+		case chunk.Full:
+			t.examined += len(chunk.Groups)
+		case chunk.Due && !drained:
+			drained = true
+			if _, err := s.feed.Drain(ctx, chunk.Now, drainBudget); err != nil {
+				return false, fmt.Errorf("lookup: drain due timers: %w", err)
+			}
+		default:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// take adds a chunk's relevant groups as long as they fit and moves the position over what was examined.
+func (p *Provider) take(ctx context.Context, s *session, t *tail, chunk livefeed.LogPage) error {
+	for i := range chunk.Groups {
+		g := &chunk.Groups[i]
+		var facts []fact
+		for c := range g.Changes {
+			facts = append(facts, s.viewer.observe(&g.Changes[c])...)
+		}
+		if len(facts) == 0 {
+			continue
+		}
+		d := s.voice.liveDraft(g.Sequence, facts)
+		if t.observations+d.observations > int(t.head.limits.MaxObservations) ||
+			t.space.size(t.bytes+d.size, len(t.groups)+1, g.Sequence, true) > int(t.head.limits.MaxBytes) {
+			if len(t.groups) == 0 {
+				return t.space.group(d, g.Sequence, true, s.most)
+			}
+			t.full = true
+			return p.stand(ctx, s, t, g.Sequence-1)
+		}
+		t.groups = append(t.groups, d)
+		t.bytes += d.size
+		t.observations += d.observations
+	}
+	switch {
+	case !chunk.Full:
+		t.at = position{live: true, after: chunk.Head, tag: chunk.HeadTag}
+	case len(chunk.Groups) > 0 && chunk.Groups[len(chunk.Groups)-1].Sequence == chunk.Examined:
+		t.at = position{live: true, after: chunk.Examined, tag: chunk.Groups[len(chunk.Groups)-1].Tag}
+	default:
+		return p.stand(ctx, s, t, chunk.Examined)
+	}
+	return nil
+}
+
+// stand puts the tail at a sequence whose tag has to be asked for.
+func (p *Provider) stand(ctx context.Context, s *session, t *tail, sequence uint64) error {
+	tag, err := s.feed.TagAt(ctx, p.pool, sequence)
+	if err != nil {
+		return fmt.Errorf("lookup: read a tag: %w", err)
+	}
+	t.at = position{live: true, after: sequence, tag: tag}
+	return nil
+}
+
+// finish sets the watermarks and the cursor, fetches the evidence of the chosen groups and writes the body.
+func (p *Provider) finish(ctx context.Context, s *session, t *tail) (body []byte, disclosed []livefeed.Outpoint, err error) {
+	last := t.start
+	if len(t.groups) > 0 {
+		last = t.groups[len(t.groups)-1].sequence
+	}
+	least := t.space.size(t.bytes, len(t.groups), last, true)
+	// through may outgrow the room that an exact fit left, by a digit or two; then it stops a little earlier.
+	if through := t.space.through(least, last, t.at.after); through != t.at.after {
+		if err := p.stand(ctx, s, t, through); err != nil {
+			return nil, nil, err
+		}
+	}
+	t.head.through = t.at.after
+	least = t.space.size(t.bytes, len(t.groups), t.head.through, true)
+	t.head.highWater = t.space.highWater(least, t.head.through, t.headNow)
+	t.head.cursor = p.cursors.seal(s.digest, s.epoch, t.at)
+	blobs, err := fetch(ctx, p.pool, s.feed, t.groups)
+	if err != nil {
+		return nil, nil, err
+	}
+	return assemble(&t.head, t.groups, blobs, least)
+}

@@ -1,0 +1,220 @@
+package lookup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/canon"
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// capabilities answers discovery with the signed manifest (BRC-194 s1). It needs no selection headers.
+func (p *Provider) capabilities(c echo.Context) error {
+	in, r := p.receive(c, "capabilities", http.MethodGet)
+	return p.respond(c, in, func(ctx context.Context) (answer, error) {
+		if r != nil {
+			return answer{}, r
+		}
+		packet, err := p.current(ctx)
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{status: http.StatusOK, body: packet}, nil
+	})
+}
+
+// manifestLock serialises issuing between nodes; the number is arbitrary and only ours.
+const manifestLock = 0x6f76_6c64_6d61_6e69
+
+// current is the manifest in force: the newest one of this node's content that is not past half its life. The first node
+// to find none issues it; every node then serves the same bytes.
+func (p *Provider) current(ctx context.Context) ([]byte, error) {
+	content, err := p.content(ctx, p.pool)
+	if err != nil {
+		return nil, err
+	}
+	packet, err := p.newest(ctx, p.pool, content.digest)
+	if packet != nil || err != nil {
+		return packet, err
+	}
+	tx, err := p.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return nil, fmt.Errorf("lookup: begin a manifest: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it does nothing; before, the first error counts
+	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(manifestLock)); err != nil {
+		return nil, fmt.Errorf("lookup: lock the manifest: %w", err)
+	}
+	// Another node may have issued it while this one waited, or an epoch may have turned.
+	if content, err = p.content(ctx, tx); err != nil {
+		return nil, err
+	}
+	if packet, err = p.newest(ctx, tx, content.digest); packet != nil || err != nil {
+		return packet, err
+	}
+	if packet, err = p.issue(ctx, tx, content); err != nil {
+		return nil, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return nil, fmt.Errorf("lookup: commit a manifest: %w", err)
+	}
+	p.log.InfoContext(ctx, "capabilities issued", "services", len(p.services), "manifestSeconds", p.manifestSeconds)
+	return packet, nil
+}
+
+// content is what a manifest says apart from its times.
+type content struct {
+	capabilities wire.Capabilities
+	digest       [32]byte
+}
+
+func (p *Provider) content(ctx context.Context, q livefeed.Querier) (content, error) {
+	epochs, err := p.epochs(ctx, q)
+	if err != nil {
+		return content{}, err
+	}
+	c := wire.Capabilities{Identity: p.identityHex, BaseURL: p.baseURL, Chain: p.chain}
+	named := make(map[string]string, len(p.names))
+	for _, name := range p.names {
+		s := p.services[name]
+		c.Services = append(c.Services, s.entry)
+		named[name] = epochs[s.feed.ID()]
+	}
+	c.Extensions = []canon.Member{wire.EpochMember(named)}
+	return content{c, sha256.Sum256(c.Value().AppendCanonical(nil))}, nil
+}
+
+// epochs reads the epoch of every feed that is shown.
+func (p *Provider) epochs(ctx context.Context, q livefeed.Querier) (map[int32]string, error) {
+	epochs := make(map[int32]string, len(p.feeds))
+	for id, feed := range p.feeds {
+		cut, err := feed.Cut(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("lookup: read the epoch of feed %s: %w", feed.Name(), err)
+		}
+		epochs[id] = cut.Epoch
+	}
+	return epochs, nil
+}
+
+const clock = `floor(extract(epoch from clock_timestamp()))::bigint`
+
+func (p *Provider) newest(ctx context.Context, q livefeed.Querier, content [32]byte) ([]byte, error) {
+	var packet []byte
+	err := q.QueryRow(ctx, `select packet from manifest
+		where content = $1 and issued_at <= `+clock+` and issued_at + (expires_at - issued_at) / 2 > `+clock+`
+		order by issued_at desc limit 1`, content[:]).Scan(&packet)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lookup: read the manifest: %w", err)
+	}
+	return packet, nil
+}
+
+func (p *Provider) issue(ctx context.Context, tx pgx.Tx, c content) ([]byte, error) {
+	var issued uint64
+	if err := tx.QueryRow(ctx, `select `+clock).Scan(&issued); err != nil {
+		return nil, fmt.Errorf("lookup: read the clock: %w", err)
+	}
+	c.capabilities.IssuedAt, c.capabilities.ExpiresAt = issued, issued+p.manifestSeconds
+	packet, err := wire.SignPacket(canon.DomainCapabilities, c.capabilities.Value(), p.identity)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: sign the manifest: %w", err)
+	}
+	if len(packet) > wire.MaxManifestBytes {
+		return nil, fmt.Errorf("lookup: a manifest of %d bytes is above %d; configure fewer services", len(packet), wire.MaxManifestBytes)
+	}
+	digest, err := canon.ParseHex32(c.capabilities.Digest())
+	if err != nil {
+		return nil, fmt.Errorf("lookup: digest of the manifest: %w", err)
+	}
+	_, err = tx.Exec(ctx, `insert into manifest (digest, content, issued_at, expires_at, packet) values ($1, $2, $3, $4, $5)
+		on conflict do nothing`, digest[:], c.digest[:], int64(issued), int64(c.capabilities.ExpiresAt), packet)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: store the manifest: %w", err)
+	}
+	return packet, nil
+}
+
+// honour judges the manifest a new Open names: one that was issued here, is unexpired, and whose entry for the service is
+// what the service is now. It returns the epoch the manifest names for the service; whether that is the current one is
+// told where the snapshot is cut.
+func (p *Provider) honour(ctx context.Context, capability string, s *service) (epoch string, err error) {
+	digest, err := canon.ParseHex32(capability)
+	if err != nil {
+		return "", refuse(wire.Invalid, textCapability).because(err)
+	}
+	var packet []byte
+	var expired bool
+	err = p.pool.QueryRow(ctx, `select packet, expires_at <= `+clock+` from manifest where digest = $1`, digest[:]).Scan(&packet, &expired)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", refuse(wire.ContextChanged, textUnknownCap)
+	}
+	if err != nil {
+		return "", fmt.Errorf("lookup: read a manifest: %w", err)
+	}
+	if expired {
+		return "", refuse(wire.Expired, textManifestOld)
+	}
+	body, err := storedBody(packet)
+	if err != nil {
+		return "", fmt.Errorf("lookup: a stored manifest: %w", err)
+	}
+	for i := range body.Services {
+		if entry := &body.Services[i]; entry.Name == s.Name {
+			same := bytes.Equal(entry.Value().AppendCanonical(nil), s.entryJSON) && body.BaseURL == p.baseURL &&
+				body.Identity == p.identityHex && body.Chain == p.chain
+			epochs, err := wire.Epochs(body)
+			if err != nil || !same {
+				return "", refuse(wire.ContextChanged, textUnknownCap).because(err)
+			}
+			return epochs[s.Name], nil
+		}
+	}
+	return "", refuse(wire.ContextChanged, textUnknownCap)
+}
+
+func storedBody(packet []byte) (*wire.Capabilities, error) {
+	v, err := canon.Parse(packet, canon.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	body, ok := v.Get("body")
+	if !ok {
+		return nil, errors.New("it has no body")
+	}
+	return wire.ParseCapabilities(body)
+}
+
+// entryOf is a service's entry in the manifest (BRC-194 s1, s2).
+func entryOf(s *Service, parameters canon.Value) wire.ServiceEntry {
+	seconds := func(n uint64) canon.Value { return canon.Str(strconv.FormatUint(n, 10)) }
+	return wire.ServiceEntry{
+		Name: s.Name, Kind: "lookup",
+		RulesID: s.RulesID, RulesParameters: parameters, RulesDigest: wire.RulesDigest(s.RulesID, parameters),
+		Profiles: []wire.ProfileEntry{{
+			ID: wire.Profile, Authentication: s.Authentication, Payment: "none",
+			MaxRequestBytes: s.MaxRequestBytes, MaxResponseBytes: s.MaxResponseBytes,
+			Parameters: canon.Obj(
+				canon.Member{Name: "replaySeconds", Value: seconds(s.ReplaySeconds)},
+				canon.Member{Name: "sessionSeconds", Value: seconds(s.SessionSeconds)},
+				canon.Member{Name: "maxObservations", Value: canon.Num(int64(s.MaxObservations))},
+				canon.Member{Name: "maxWaitMs", Value: canon.Num(int64(s.MaxWaitMs))}),
+		}},
+	}
+}
+
+// hexOf is lowercase hex.
+func hexOf(b []byte) string { return hex.EncodeToString(b) }

@@ -1,0 +1,254 @@
+package lookup
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+	"github.com/overlayd/overlayd/openfence"
+)
+
+// open starts a session, or answers a repeated Open as the first was answered (BRC-193 s8).
+func (p *Provider) open(c echo.Context) error {
+	in, r := p.receive(c, "open", http.MethodPost)
+	return p.respond(c, in, func(ctx context.Context) (answer, error) {
+		if r != nil {
+			return answer{}, r
+		}
+		if r := p.accept(c, in); r != nil {
+			return answer{}, r
+		}
+		message, r := parsed(wire.ParseOpen(in.body))
+		if r != nil {
+			return answer{}, r
+		}
+		o := &opening{
+			message: message,
+			key:     p.fences.Key(message.Service, "", message.RequestID),
+			entry:   p.fences.Entry(message.Canonical, in.capability),
+		}
+		// An Open that was answered before is answered again whatever has changed since: fence first, then conflict, other
+		// capability, expired, and only a new one is judged by what is true now (conformance row O3).
+		again, err := p.repeat(ctx, p.pool, o)
+		if err != nil || again != nil {
+			return deref(again), err
+		}
+		if err := p.admit(ctx, in, o); err != nil {
+			return answer{}, err
+		}
+		return p.begin(ctx, o)
+	})
+}
+
+// opening is an Open on its way.
+type opening struct {
+	message *wire.Open
+	key     openfence.Key
+	entry   openfence.Entry
+
+	service    *service // set by admit
+	capability string
+	epoch      string // the epoch its manifest names for the service
+	query      Query
+	canonical  []byte // of the query
+	scope      []byte
+	limits     wire.Limits
+}
+
+func deref(a *answer) answer {
+	if a == nil {
+		return answer{}
+	}
+	return *a
+}
+
+// repeat answers an Open whose key is taken; nil when it is not.
+func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (*answer, error) {
+	fence, found, err := p.fences.Find(ctx, q, o.key)
+	if err != nil || !found {
+		return nil, err
+	}
+	switch fence.Compare(o.entry) {
+	case openfence.Conflict:
+		return nil, refuse(wire.Conflict, textConflict)
+	case openfence.OtherSelection:
+		return nil, refuse(wire.ContextChanged, textOther)
+	}
+	s, first := &session{}, []byte(nil)
+	var digest []byte
+	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`, s.id, s.first_batch
+		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.fence = $1`, o.key[:])
+	if err := p.scan(row, s, &digest, &first); errors.Is(err, pgx.ErrNoRows) {
+		return nil, refuse(wire.Expired, textExpired) // compacted: the fence alone is left
+	} else if err != nil {
+		return nil, fmt.Errorf("lookup: load the first answer: %w", err)
+	}
+	s.digest = [32]byte(digest)
+	if r := s.ask().forOpen(); r != nil {
+		return nil, r
+	}
+	p.metrics.opens.WithLabelValues("repeated").Inc()
+	return &answer{status: http.StatusOK, body: first, session: s, refusal: gate.forOpen}, nil
+}
+
+// admit judges a new Open: service, manifest, epoch, required rules, query.
+func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
+	o.service = p.services[o.message.Service]
+	if o.service == nil {
+		return refuse(wire.NotFound, textService)
+	}
+	if len(in.body) > int(o.service.MaxRequestBytes) {
+		return refuse(wire.Limited, textBody)
+	}
+	epoch, err := p.honour(ctx, in.capability, o.service)
+	if err != nil {
+		return err
+	}
+	o.capability, o.epoch = in.capability, epoch
+	if want := o.message.RequiredRulesDigest; want != "" && want != o.service.rulesDigest {
+		return refuse(wire.ContextChanged, textRules)
+	}
+	o.canonical = o.message.Query.AppendCanonical(nil)
+	query, err := o.service.contract.Query(o.canonical)
+	if err != nil {
+		return refuse(wire.Invalid, textQuery).because(err)
+	}
+	o.query = query
+	o.scope = p.scope(o.service, epoch, wire.QueryDigest(o.message.Service, o.message.Query)).AppendCanonical(nil)
+	o.limits = o.message.Limits.Min(o.service.most())
+	return nil
+}
+
+// begin opens the session: fence, cut, first page, session and saved body in one transaction on one connection. READ
+// COMMITTED is what makes a loser of the fence see the winner's row in its next statement; it also means that W, T and
+// "is a timer due" must come from one statement (DESIGN 3).
+func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return answer{}, fmt.Errorf("lookup: acquire a connection: %w", err)
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return answer{}, fmt.Errorf("lookup: begin an open: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it does nothing; before, the first error counts
+
+	if err := o.service.feed.Pin(ctx, tx); err != nil {
+		return answer{}, fmt.Errorf("lookup: hold off compaction: %w", err)
+	}
+	claimed, err := p.fences.Claim(ctx, tx, o.key, o.entry)
+	if err != nil {
+		return answer{}, err
+	}
+	if !claimed {
+		again, err := p.repeat(ctx, tx, o)
+		if err == nil && again == nil {
+			err = errors.New("lookup: a fence that stood in the way is not there")
+		}
+		return deref(again), err
+	}
+	at(p.hooks.afterClaim)
+
+	s, body, disclosed, err := p.cut(ctx, tx, o)
+	if err != nil {
+		return answer{}, err
+	}
+	at(p.hooks.afterFirst)
+	if err := p.store(ctx, tx, o, s, body); err != nil {
+		return answer{}, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		// The reply is lost, the commit perhaps not: the client's retry asks the fence, never a second snapshot.
+		return answer{}, refuseUnavailable(textUnavailable, fmt.Errorf("lookup: commit an open: %w", err))
+	}
+	at(p.hooks.afterCommit)
+	p.metrics.opens.WithLabelValues("new").Inc()
+	return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
+}
+
+// cut establishes T, S and W together and lays out the first page (BRC-193 s3, s8).
+func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []byte, []livefeed.Outpoint, error) {
+	feed := o.service.feed
+	cut, err := feed.Cut(ctx, tx)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("lookup: cut: %w", err)
+	}
+	if cut.Due {
+		if _, err := feed.Drain(ctx, cut.Now, drainBudget); err != nil {
+			return nil, nil, nil, fmt.Errorf("lookup: drain due timers: %w", err)
+		}
+		if cut, err = feed.Cut(ctx, tx); err != nil {
+			return nil, nil, nil, fmt.Errorf("lookup: cut: %w", err)
+		}
+	}
+	if cut.Epoch != o.epoch {
+		return nil, nil, nil, refuse(wire.ResetRequired, textEpoch)
+	}
+	t := cut.Now
+	if cut.Due { // the budget is spent, or the second turned: T is the time up to which the log is complete
+		t = cut.Evaluated
+	}
+	id, err := p.newSessionID()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	digest, _ := p.sessionDigest(id)
+	expiresAt, replayUntil, err := deadlines(t, o.service.SessionSeconds, o.service.ReplaySeconds)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s := &session{
+		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, capability: o.capability,
+		w: cut.W, wTag: cut.Tag, t: t, expiresAt: expiresAt, replayUntil: replayUntil,
+		maxRequest: o.service.MaxRequestBytes, most: o.service.most(), viewer: viewer{query: o.query},
+		voice: voice{scope: o.scope, chain: p.chainJSON}, now: cut.Now,
+	}
+	pg, err := p.cutPage(ctx, tx, s, 0, o.limits)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	body, disclosed, err := pg.finish(ctx, tx, feed, cut.W)
+	return s, body, disclosed, err
+}
+
+// deadlines are T + sessionSeconds and that + replaySeconds, checked (conformance row O14). They are kept within what a
+// signed 64-bit column holds.
+func deadlines(t, sessionSeconds, replaySeconds uint64) (expiresAt, replayUntil uint64, err error) {
+	if sessionSeconds > math.MaxInt64-t || replaySeconds > math.MaxInt64-t-sessionSeconds {
+		return 0, 0, fmt.Errorf("lookup: sessionSeconds %d and replaySeconds %d reach beyond the end of time", sessionSeconds, replaySeconds)
+	}
+	return t + sessionSeconds, t + sessionSeconds + replaySeconds, nil
+}
+
+// store writes the session with its exact first body, and the time it disclosed.
+func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body []byte) error {
+	capability, err := hex.DecodeString(s.capability)
+	if err != nil {
+		return fmt.Errorf("lookup: capability digest: %w", err)
+	}
+	_, err = tx.Exec(ctx, `insert into lookup_session (id, fence, ref, feed_id, state, service, principal, epoch, capability,
+			w, w_tag, t, expires_at, replay_until, max_request_bytes, max_response_bytes, max_observations, max_wait_ms,
+			rules_id, rules_parameters, query, scope, request, first_batch)
+		values ($1, $2, $3, $4, $5, $6, null, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`,
+		s.digest[:], o.key[:], uuid.New(), s.feed.ID(), s.state, s.service, s.epoch, capability,
+		int64(s.w), s.wTag[:], int64(s.t), int64(s.expiresAt), int64(s.replayUntil), int32(s.maxRequest), int32(s.most.MaxBytes),
+		int32(s.most.MaxObservations), int32(s.most.WaitMs), o.service.RulesID, o.service.parameters, o.canonical, o.scope,
+		o.message.Canonical, body)
+	if err != nil {
+		return fmt.Errorf("lookup: store the session: %w", err)
+	}
+	if err := s.feed.Advance(ctx, tx, s.t); err != nil {
+		return fmt.Errorf("lookup: keep the time: %w", err)
+	}
+	return nil
+}

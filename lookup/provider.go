@@ -1,0 +1,291 @@
+package lookup
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/overlayd/overlayd/internal/canon"
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+	"github.com/overlayd/overlayd/openfence"
+)
+
+// Service is one lookup service: a feed, the rules by which it is asked, and limits. Every number is shown in the manifest
+// and nothing else limits a session.
+type Service struct {
+	Name            string          // as clients name it; 1..256 bytes
+	Feed            string          // the feed it shows; "" means one of the service's name
+	Authentication  string          // "none"; "" means that
+	RulesID         string          // IRI of an installed contract; "" means AttributesRulesID
+	RulesParameters json.RawMessage // what that contract's parameters are
+	SessionSeconds  uint64          // life of a session from T; at least 1
+	ReplaySeconds   uint64          // how long its records stay after that; at least 1
+	// Maxima of one request and response. 65536..4194304 bytes, 1..1024 observations, at most 25000 ms.
+	MaxRequestBytes, MaxResponseBytes, MaxObservations, MaxWaitMs uint32
+}
+
+// Config is what a provider needs. Store, Pool, BaseURL, Chain, Identity and Services are required.
+type Config struct {
+	Store  *livefeed.Store // must be running (Store.Run) while the provider answers
+	Pool   *pgxpool.Pool   // of the same database, made with livefeed.Configure
+	Chain  livefeed.Chain  // of every feed it shows
+	Rules  []Rules         // installed besides AttributesRules
+	Log    *slog.Logger    // nil: slog.Default()
+	Origin []string        // browser origins that are answered (CORS); none by default
+	// BaseURL is the canonical base URL that clients use; LocalDevelopment admits an http one.
+	BaseURL          string
+	LocalDevelopment bool
+	Identity         *ec.PrivateKey // signs the manifest
+	Services         []Service      // at most 256
+	ManifestSeconds  uint64         // life of a manifest; 0 means 86400
+	Metrics          prometheus.Registerer
+}
+
+// service is a configured service made ready.
+type service struct {
+	Service
+	feed        *livefeed.Feed
+	contract    Contract
+	parameters  []byte // canonical JSON
+	rulesDigest string
+	entry       wire.ServiceEntry
+	entryJSON   []byte
+}
+
+// most are the greatest limits of the service.
+func (s *service) most() wire.Limits {
+	return wire.Limits{MaxBytes: s.MaxResponseBytes, MaxObservations: s.MaxObservations, WaitMs: s.MaxWaitMs}
+}
+
+// Provider answers lookup sessions. It is safe for concurrent use.
+type Provider struct {
+	// Static after New.
+	pool            *pgxpool.Pool
+	log             *slog.Logger
+	baseURL, origin string
+	chain           wire.Chain
+	chainJSON       []byte
+	identity        *ec.PrivateKey
+	identityHex     string
+	manifestSeconds uint64
+	rules           map[string]Rules
+	services        map[string]*service
+	names           []string // of services, sorted
+	feeds           map[int32]*livefeed.Feed
+	origins         []string
+	fences          *openfence.Fences
+	databaseID      [4]byte
+	cursors         cursorSealer
+	closing         *closing
+	metrics         *metrics
+	hooks           hooks
+
+	stop     sync.Once
+	stopping chan struct{} // closed by Stop
+}
+
+// New makes a provider: it checks the configuration, ensures feeds, loads or creates the deployment's secrets, tells every
+// feed the smallest maxima it is delivered under, and issues a manifest if none is in force.
+func New(ctx context.Context, c Config) (*Provider, error) {
+	p := &Provider{
+		pool: c.Pool, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
+		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
+		closing: newClosing(), stopping: make(chan struct{}),
+	}
+	if c.Store == nil || c.Pool == nil || c.Identity == nil {
+		return nil, errors.New("lookup: Store, Pool and Identity are required")
+	}
+	if p.log == nil {
+		p.log = slog.Default()
+	}
+	if p.manifestSeconds == 0 {
+		p.manifestSeconds = 86400
+	}
+	base, err := wire.CanonicalBase(c.BaseURL, c.LocalDevelopment)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: base URL %q: %w", c.BaseURL, err)
+	}
+	p.baseURL, p.origin = base, wire.Origin(base)
+	p.chain = wire.Chain{Network: c.Chain.Network, GenesisHash: hexOf(c.Chain.Genesis[:])}
+	p.chainJSON = newVoice(wire.Scope{Chain: p.chain}).chain
+	p.identityHex = hexOf(c.Identity.PubKey().Compressed())
+	for _, rules := range append([]Rules{AttributesRules{}}, c.Rules...) {
+		if p.rules[rules.ID()] != nil {
+			return nil, fmt.Errorf("lookup: rules %s are installed twice", rules.ID())
+		}
+		p.rules[rules.ID()] = rules
+	}
+	if p.metrics, err = newMetrics(c.Metrics); err != nil {
+		return nil, err
+	}
+	if err := p.secrets(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.prepare(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := p.bound(ctx); err != nil {
+		return nil, err
+	}
+	_, err = p.current(ctx)
+	return p, err
+}
+
+// secrets loads what every node of the deployment shares, drawing it on first use.
+func (p *Provider) secrets(ctx context.Context) error {
+	fences, err := openfence.Load(ctx, p.pool)
+	if err != nil {
+		return err
+	}
+	p.fences = fences
+	fresh := make([]byte, 4+32)
+	if _, err := rand.Read(fresh); err != nil {
+		return fmt.Errorf("lookup: draw secrets: %w", err)
+	}
+	if _, err := p.pool.Exec(ctx, `insert into deployment (database_id, cursor_secret) values ($1, $2) on conflict do nothing`,
+		fresh[:4], fresh[4:]); err != nil {
+		return fmt.Errorf("lookup: store secrets: %w", err)
+	}
+	var id []byte
+	if err := p.pool.QueryRow(ctx, `select database_id, cursor_secret from deployment`).Scan(&id, &p.cursors.secret); err != nil {
+		return fmt.Errorf("lookup: read secrets: %w", err)
+	}
+	p.databaseID = [4]byte(id)
+	return nil
+}
+
+// prepare makes the configured services ready, naming every fault at once.
+func (p *Provider) prepare(ctx context.Context, c Config) error {
+	var faults []error
+	if len(c.Services) == 0 || len(c.Services) > 256 {
+		faults = append(faults, fmt.Errorf("configure 1 to 256 services, not %d", len(c.Services)))
+	}
+	for _, given := range c.Services {
+		s, err := p.ready(ctx, c, given)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("service %q: %w", given.Name, err))
+			continue
+		}
+		if p.services[s.Name] != nil {
+			faults = append(faults, fmt.Errorf("service %q is configured twice", s.Name))
+			continue
+		}
+		p.services[s.Name] = s
+		p.names = append(p.names, s.Name)
+		p.feeds[s.feed.ID()] = s.feed
+	}
+	slices.Sort(p.names)
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("lookup: %w", err)
+	}
+	return nil
+}
+
+func (p *Provider) ready(ctx context.Context, c Config, given Service) (*service, error) {
+	s := &service{Service: given}
+	if s.Feed == "" {
+		s.Feed = s.Name
+	}
+	if s.Authentication == "" {
+		s.Authentication = "none"
+	}
+	if s.RulesID == "" {
+		s.RulesID = AttributesRulesID
+	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	rules := p.rules[s.RulesID]
+	if rules == nil {
+		return nil, fmt.Errorf("rules %q are not installed", s.RulesID)
+	}
+	parameters, err := canon.Parse(s.RulesParameters, canon.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("rules parameters: %w", err)
+	}
+	s.parameters = parameters.AppendCanonical(nil)
+	if s.contract, err = rules.Contract(s.parameters); err != nil {
+		return nil, err
+	}
+	if s.feed, err = c.Store.Ensure(ctx, s.Feed, c.Chain); err != nil {
+		return nil, err
+	}
+	s.entry = entryOf(&s.Service, parameters)
+	s.rulesDigest = s.entry.RulesDigest
+	s.entryJSON = s.entry.Value().AppendCanonical(nil)
+	return s, nil
+}
+
+// check names every number of a service that is out of its bounds (conformance row H12).
+func (s *service) check() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(canon.CheckString(s.Name, 256) != nil, "the name must be 1 to 256 bytes of UTF-8")
+	fault(s.Authentication != "none", "authentication %q is not available in this release; use none", s.Authentication)
+	fault(s.SessionSeconds == 0 || s.SessionSeconds > math.MaxInt32, "sessionSeconds must be 1 to %d", math.MaxInt32)
+	fault(s.ReplaySeconds == 0 || s.ReplaySeconds > math.MaxInt32, "replaySeconds must be 1 to %d", math.MaxInt32)
+	fault(s.MaxRequestBytes == 0 || s.MaxRequestBytes > wire.MaxRequestBytes, "maxRequestBytes must be 1 to %d", wire.MaxRequestBytes)
+	fault(s.MaxResponseBytes < wire.MinResponseBytes || s.MaxResponseBytes > wire.MaxResponseBytes,
+		"maxResponseBytes must be %d to %d", wire.MinResponseBytes, wire.MaxResponseBytes)
+	fault(s.MaxObservations == 0 || s.MaxObservations > wire.MaxObservations, "maxObservations must be 1 to %d", wire.MaxObservations)
+	fault(s.MaxWaitMs > wire.MaxWaitMs, "maxWaitMs must be at most %d", wire.MaxWaitMs)
+	return errors.Join(faults...)
+}
+
+// scope is what a session's observations are about (BRC-192 s1). An unauthenticated service is spoken for by its origin.
+func (p *Provider) scope(s *service, epoch, queryDigest string) wire.Scope {
+	return wire.Scope{
+		Chain: p.chain, Provider: p.origin, Service: s.Name, QueryDigest: queryDigest,
+		RulesDigest: s.rulesDigest, Access: "public", Epoch: epoch,
+	}
+}
+
+// Run renews the manifest before it is half way through its life, until ctx ends.
+func (p *Provider) Run(ctx context.Context) error {
+	every := min(max(time.Duration(p.manifestSeconds)*time.Second/8, time.Second), time.Minute)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if _, err := p.current(ctx); err != nil && ctx.Err() == nil {
+				p.log.ErrorContext(ctx, "capabilities could not be renewed; trying again", "cause", err.Error())
+			}
+		}
+	}
+}
+
+// Stop lets every waiting poll answer at once with a whole, valid batch. Call it before shutting the HTTP server down.
+func (p *Provider) Stop() { p.stop.Do(func() { close(p.stopping) }) }
+
+// Sessions counts the sessions that are open and unexpired.
+func (p *Provider) Sessions(ctx context.Context) (n int64, err error) {
+	err = p.pool.QueryRow(ctx, `select count(*) from lookup_session s join feed_clock c on c.feed_id = s.feed_id
+		where s.state = $1 and s.expires_at > `+now, stateOpen).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("lookup: count sessions: %w", err)
+	}
+	return n, nil
+}

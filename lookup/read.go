@@ -1,0 +1,154 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// read answers with the batch after a cursor: the next snapshot page, or what the log has since, waiting for it if the
+// client asked to (BRC-193 s2, s4).
+func (p *Provider) read(c echo.Context) error {
+	in, r := p.receive(c, "read", http.MethodPost)
+	return p.respond(c, in, func(ctx context.Context) (answer, error) {
+		if r != nil {
+			return answer{}, r
+		}
+		if r := p.accept(c, in); r != nil {
+			return answer{}, r
+		}
+		message, r := parsed(wire.ParseRead(in.body))
+		if r != nil {
+			return answer{}, r
+		}
+		s, at, err := p.resume(ctx, in, message)
+		if err != nil {
+			return answer{}, err
+		}
+		limits := message.Limits.Min(s.most)
+		var body []byte
+		var disclosed []livefeed.Outpoint
+		if at.live {
+			body, disclosed, err = p.poll(ctx, in, s, at, limits)
+		} else {
+			body, disclosed, err = p.nextPage(ctx, s, at, limits)
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
+	})
+}
+
+// resume finds the session and the position a Read names. A session or cursor that is not what it should be is always the
+// same reset-required (conformance row L9).
+func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) (*session, position, error) {
+	digest, ok := p.sessionDigest(message.Session)
+	if !ok {
+		return nil, position{}, refuseReset(errors.New("no session of this kind or database has that id"))
+	}
+	s, err := p.load(ctx, p.pool, message.Session, digest)
+	if err != nil {
+		return nil, position{}, err
+	}
+	if s == nil {
+		return nil, position{}, refuseReset(errors.New("the session is unknown"))
+	}
+	if s.capability != in.capability {
+		return nil, position{}, refuse(wire.ContextChanged, textOther)
+	}
+	if len(in.body) > int(s.maxRequest) {
+		return nil, position{}, refuse(wire.Limited, textBody)
+	}
+	if r := s.ask().forRead(); r != nil {
+		return nil, position{}, r
+	}
+	at, ok := p.cursors.open(digest, s.epoch, message.Cursor)
+	if !ok {
+		return nil, position{}, refuseReset(errors.New("the cursor was not made for this session"))
+	}
+	return s, at, nil
+}
+
+// nextPage answers a Read within the snapshot.
+func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) ([]byte, []livefeed.Outpoint, error) {
+	pg, err := p.cutPage(ctx, p.pool, s, int64(at.after), limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	cut, err := s.feed.Cut(ctx, p.pool)
+	if err != nil {
+		return nil, nil, fmt.Errorf("lookup: read the head: %w", err)
+	}
+	if cut.W < s.w {
+		return nil, nil, refuseReset(fmt.Errorf("the head %d has fallen behind the snapshot at %d", cut.W, s.w))
+	}
+	return pg.finish(ctx, p.pool, s.feed, cut.W)
+}
+
+// poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
+// fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
+// min(arrival + waitMs, session expiry), the head read once more.
+func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) ([]byte, []livefeed.Outpoint, error) {
+	t, r := p.newTail(s, from, limits)
+	if r != nil {
+		return nil, nil, r
+	}
+	selectors, err := s.feed.Drive(ctx, p.pool, s.viewer.query.Selectors())
+	if err != nil {
+		return nil, nil, fmt.Errorf("lookup: choose a posting: %w", err)
+	}
+	if limits.WaitMs == 0 {
+		if _, err := p.advance(ctx, s, t, selectors); err != nil {
+			return nil, nil, err
+		}
+		return p.finish(ctx, s, t)
+	}
+
+	wait := min(time.Duration(limits.WaitMs)*time.Millisecond, time.Duration(s.expiresAt-s.now)*time.Second)
+	deadline := time.NewTimer(time.Until(in.arrived.Add(wait)))
+	defer deadline.Stop()
+	waiter := s.feed.Watch(wakeOn(selectors)...)
+	defer waiter.Close()
+	ended, unwatch := p.closing.watch(s.digest)
+	defer unwatch()
+	p.metrics.waiters.Inc()
+	defer p.metrics.waiters.Dec()
+
+	for last := false; ; {
+		reached, err := p.advance(ctx, s, t, selectors)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(t.groups) > 0 || !reached || last {
+			return p.finish(ctx, s, t)
+		}
+		at(p.hooks.beforeSleep)
+		select {
+		case <-waiter.C():
+		case <-deadline.C:
+			last = true
+		case <-p.stopping:
+			last = true
+		case <-ended: // the gate says how
+			return p.finish(ctx, s, t)
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
+
+// wakeOn is what a poll listens for: the posting that drives its reads, or every group.
+func wakeOn(selectors []livefeed.Selector) []livefeed.Selector {
+	if len(selectors) == 0 {
+		return []livefeed.Selector{livefeed.All}
+	}
+	return selectors[:1]
+}

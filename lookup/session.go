@@ -1,0 +1,205 @@
+package lookup
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/canon"
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// state of a stored session. The numbers are stored.
+type state int16
+
+const (
+	stateOpen    state = 1
+	stateClosed  state = 2 // by its owner
+	stateReset   state = 3 // it would have to serve what may no longer be disclosed
+	stateRevoked state = 4 // access was withdrawn
+)
+
+// session is one stored session. All but state is frozen at open.
+type session struct {
+	digest      [32]byte
+	id          string // as the client named it
+	feed        *livefeed.Feed
+	state       state
+	service     string
+	epoch       string
+	capability  string
+	w           uint64
+	wTag        [8]byte
+	t           uint64
+	expiresAt   uint64
+	replayUntil uint64
+	maxRequest  uint32
+	most        wire.Limits // the greatest limits it can ever be read with
+	viewer      viewer
+	voice       voice
+	now         uint64 // T when it was loaded
+}
+
+// Session ids are a mode letter ('n': authentication none), the database's id in 8 hex characters, a dot and 256 random
+// bits in base64url. Mode and database are in the clear, so that the wrong kind of caller is refused without a look-up
+// that would reveal whether a session exists (conformance row A1).
+const (
+	modeNone        = 'n'
+	sessionIDPrefix = 1 + 8 + 1
+	sessionIDSize   = sessionIDPrefix + 43
+)
+
+func (p *Provider) newSessionID() (string, error) {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return "", fmt.Errorf("lookup: draw a session id: %w", err)
+	}
+	return string(modeNone) + hex.EncodeToString(p.databaseID[:]) + "." + base64.RawURLEncoding.EncodeToString(secret), nil
+}
+
+// sessionDigest is how a session id reaches the database. ok is false for a string that cannot name a session here.
+func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
+	if len(id) != sessionIDSize || id[0] != modeNone || !strings.HasPrefix(id[1:], hex.EncodeToString(p.databaseID[:])+".") {
+		return digest, false
+	}
+	return sha256.Sum256([]byte(id)), true
+}
+
+// frozen are the columns from which a session is rebuilt.
+const frozen = `s.feed_id, s.state, s.service, s.epoch, s.capability, s.w, s.w_tag, s.t, s.expires_at, s.replay_until,
+	s.max_request_bytes, s.max_response_bytes, s.max_observations, s.max_wait_ms, s.rules_id, s.rules_parameters, s.query, s.scope`
+
+// now is T: the database's clock, never behind the feed's last evaluated time (conformance row T1).
+const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
+
+// load reads a session by the digest of its id; nil when there is none.
+func (p *Provider) load(ctx context.Context, q livefeed.Querier, id string, digest [32]byte) (*session, error) {
+	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`
+		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.id = $1`, digest[:])
+	s := &session{digest: digest, id: id}
+	if err := p.scan(row, s); errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("lookup: load a session: %w", err)
+	}
+	return s, nil
+}
+
+func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
+	var feedID int32
+	var rulesID string
+	var capability, wTag, parameters, query, scope []byte
+	into := []any{&s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
+		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope}
+	if err := row.Scan(append(into, more...)...); err != nil {
+		return err
+	}
+	if len(wTag) != len(s.wTag) {
+		return errors.New("a stored tag has the wrong width")
+	}
+	s.wTag = [8]byte(wTag)
+	s.capability = hex.EncodeToString(capability)
+	if s.feed = p.feeds[feedID]; s.feed == nil {
+		return refuseReset(fmt.Errorf("feed %d of a stored session is not configured", feedID))
+	}
+	// The stored contract rules, not the configured one (conformance row S10).
+	rules, ok := p.rules[rulesID]
+	if !ok {
+		return refuseReset(fmt.Errorf("rules %s of a stored session are not installed", rulesID))
+	}
+	contract, err := rules.Contract(parameters)
+	if err != nil {
+		return refuseReset(fmt.Errorf("stored parameters of rules %s: %w", rulesID, err))
+	}
+	if s.viewer.query, err = contract.Query(query); err != nil {
+		return refuseReset(fmt.Errorf("stored query under rules %s: %w", rulesID, err))
+	}
+	if s.voice, err = storedVoice(scope); err != nil {
+		return refuseReset(fmt.Errorf("stored scope: %w", err))
+	}
+	return nil
+}
+
+func storedVoice(scope []byte) (voice, error) {
+	v, err := canon.Parse(scope, canon.Limits{})
+	if err != nil {
+		return voice{}, err
+	}
+	chain, ok := v.Get("chain")
+	if !ok {
+		return voice{}, errors.New("it has no chain")
+	}
+	return voice{scope: scope, chain: chain.AppendCanonical(nil)}, nil
+}
+
+// gate is what the database said, in one statement, about the right to send a body now. Its snapshot is the moment at which
+// the sending is ordered against close, revocation and expiry (conformance row A6).
+type gate struct {
+	state   state // 0: the session is not there any more
+	expired bool
+}
+
+// gate asks. It is one uncached statement on the primary.
+func (p *Provider) gate(ctx context.Context, s *session) (gate, error) {
+	var g gate
+	var t uint64
+	err := p.pool.QueryRow(ctx, `select s.state, `+now+`
+		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.id = $1`, s.digest[:]).Scan(&g.state, &t)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return gate{}, nil
+	}
+	if err != nil {
+		return gate{}, fmt.Errorf("lookup: ask the gate: %w", err)
+	}
+	if g.expired = t >= s.expiresAt; g.expired {
+		// An expiry once told stays told, whatever the clock does next.
+		if err := s.feed.Advance(ctx, p.pool, t); err != nil {
+			return gate{}, fmt.Errorf("lookup: keep the time: %w", err)
+		}
+	}
+	return g, nil
+}
+
+// forRead tells a reader what the gate said: an owner's close is expired, every other end is reset-required.
+func (g gate) forRead() *refusal {
+	switch {
+	case g.state == stateClosed:
+		return refuse(wire.Expired, textExpired)
+	case g.state == stateRevoked:
+		return refuse(wire.Unauthorized, textUnauthorized)
+	case g.state != stateOpen:
+		return refuseReset(errors.New("the session is gone or was reset"))
+	case g.expired:
+		return refuseReset(errors.New("the session has expired"))
+	}
+	return nil
+}
+
+// forOpen tells a repeated Open what the gate said: closed, expired and gone are all expired (conformance row O4).
+func (g gate) forOpen() *refusal {
+	switch {
+	case g.state == stateReset:
+		return refuseReset(errors.New("the session was reset"))
+	case g.state == stateRevoked:
+		return refuse(wire.Unauthorized, textUnauthorized)
+	case g.state != stateOpen || g.expired:
+		return refuse(wire.Expired, textExpired)
+	}
+	return nil
+}
+
+// ask is the gate's question put to what load has just read.
+func (s *session) ask() gate { return gate{state: s.state, expired: s.now >= s.expiresAt} }
+
+// head starts a batch of this session.
+func (s *session) head(limits wire.Limits) head {
+	return head{session: s.id, scope: s.voice.scope, expiresAt: s.expiresAt, replayUntil: s.replayUntil, limits: limits}
+}
