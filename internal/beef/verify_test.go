@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"math"
+	"strings"
 	"testing"
 )
 
@@ -71,15 +74,66 @@ func TestR9_FaultsAreFound(t *testing.T) {
 	if _, ok := errors.AsType[*Error](fb.Verify(t.Context(), ids[1], chainRoots())); !ok || ids[1] == child {
 		t.Error("a forged signature was believed")
 	}
-	// More value out than in.
-	greedy := bytes.Clone(data)
-	greedy[e.end-4-34+7] = 0x7f
-	gb, err := Parse(greedy)
+}
+
+// rawTransaction makes a transaction whose outputs anybody may spend.
+func rawTransaction(prev [32]byte, indexes []uint32, values ...uint64) []byte {
+	raw := binary.LittleEndian.AppendUint32(nil, 1)
+	raw = append(raw, byte(len(indexes)))
+	for _, i := range indexes {
+		wire := reversed(prev[:])
+		raw = binary.LittleEndian.AppendUint32(append(raw, wire[:]...), i)
+		raw = append(raw, 0, 0xff, 0xff, 0xff, 0xff)
+	}
+	raw = append(raw, byte(len(values)))
+	for _, v := range values {
+		raw = append(binary.LittleEndian.AppendUint64(raw, v), 1, 0x51)
+	}
+	return append(raw, 0, 0, 0, 0)
+}
+
+func TestR9_ValueAndStructureOfUnmined(t *testing.T) {
+	t.Parallel()
+	parent := rawTransaction([32]byte{9}, []uint32{0}, 10, math.MaxUint64)
+	only := binary.LittleEndian.AppendUint32(nil, versionV2)
+	only = append(append(only, 0, 1, formatRaw), parent...)
+	pb, err := Parse(only)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := gb.Verify(t.Context(), gb.TxIDs()[1], chainRoots()); err == nil {
-		t.Error("value from nowhere was believed")
+	id := pb.TxIDs()[0]
+	headers := roots{7: hex.EncodeToString(id[:])} // a block of one transaction
+	for name, c := range map[string]struct {
+		child  []byte
+		reason string
+	}{
+		"fine":                     {rawTransaction(id, []uint32{0}, 4, 6), ""},
+		"more out than in":         {rawTransaction(id, []uint32{0}, 5, 6), "spends 11 satoshis and has 10"},
+		"values out overflow":      {rawTransaction(id, []uint32{0}, 5, math.MaxUint64), "overflow"},
+		"values in overflow":       {rawTransaction(id, []uint32{0, 1}, 5), "overflow"},
+		"the same output twice":    {rawTransaction(id, []uint32{0, 0}, 20), "twice"},
+		"an output that is absent": {rawTransaction(id, []uint32{2}, 1), "does not exist"},
+		"nothing spent":            {rawTransaction(id, nil, 1), "spends nothing"},
+	} {
+		wire := reversed(id[:])
+		data := binary.LittleEndian.AppendUint32(nil, versionV2)
+		data = append(append(data, 1, 7, 1, 1, 0, 2), wire[:]...)
+		data = append(data, 2, formatRaw) // the child stands before its parent
+		data = append(append(append(data, c.child...), formatRawBump, 0), parent...)
+		b, err := Parse(data)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		err = b.Verify(t.Context(), b.TxIDs()[0], headers)
+		if c.reason == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Reason, c.reason) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -94,8 +148,7 @@ func TestJ1_IncompletePathIsCheap(t *testing.T) {
 	}
 	id := b.TxIDs()[0]
 	wire := reversed(id[:])
-	bump := []byte{0x01, 60}                         // one BUMP... height 60 levels
-	bump = append([]byte{0x01, 0x05}, bump[1:]...)   // count, block height, tree height
+	bump := []byte{1, 5, 60}                         // one BUMP, block height 5, 60 levels
 	bump = append(append(bump, 2, 0, 2), wire[:]...) // level 0: the transaction
 	bump = append(append(bump, 1, 0), bytes.Repeat([]byte{7}, 32)...)
 	for range 59 {
