@@ -1,0 +1,234 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Config is everything a provider can be told. The keys of the YAML file are
+// the koanf tags; "Default" is what holds when no layer says anything.
+type Config struct {
+	// BaseURL is the public base of every endpoint, as clients write it. It is
+	// never taken from request headers; a change issues a new manifest, and old
+	// sessions keep the scope they were opened with. Canonical by BRC-194 s6:
+	// https (http only with LocalDevelopment), lower-case host, no default port,
+	// no trailing slash, at most 2048 bytes. Default: none, serve needs one.
+	BaseURL string `koanf:"baseURL"`
+	// LocalDevelopment allows an http base URL. Default: false; dev sets it.
+	LocalDevelopment bool `koanf:"localDevelopment"`
+	// PlainListener says that Listen speaks plain HTTP although BaseURL is https,
+	// because a proxy in front of it ends TLS. Default: false.
+	PlainListener bool `koanf:"plainListener"`
+	// Chain is what every feed of this provider is about.
+	Chain Chain `koanf:"chain"`
+	// Identity is the key that signs the manifest.
+	Identity Identity `koanf:"identity"`
+	// Listen is the public listener, host:port; an empty host means every
+	// address. Default: ":8443".
+	Listen string `koanf:"listen"`
+	// Operator is the private listener.
+	Operator Operator `koanf:"operator"`
+	// Database holds feeds, sessions, fences and manifests.
+	Database Database `koanf:"database"`
+	// TLS on the public listener itself. Not available in this release.
+	TLS TLS `koanf:"tls"`
+	// CORS is what browsers of other origins may do.
+	CORS CORS `koanf:"cors"`
+	// ManifestSeconds is how long an issued manifest may be used for a new Open;
+	// it is renewed at half its life. Bounds: 1..31536000 s. Default: 86400 s.
+	ManifestSeconds uint64 `koanf:"manifestSeconds"`
+	// TrustedProxies are the addresses or networks (CIDR) whose X-Forwarded-For
+	// counts when the client address is looked for. Default: none, the address
+	// of the connection is the client's.
+	TrustedProxies []string `koanf:"trustedProxies"`
+	// ShutdownSeconds is how long running requests may take to finish when the
+	// program is asked to stop; then they are cut. Bounds: 1..3600 s. Default: 30 s.
+	ShutdownSeconds uint64 `koanf:"shutdownSeconds"`
+	// Log is about the program's own log on stderr.
+	Log Log `koanf:"log"`
+	// Feeds lists feeds that need a setting of their own, or that no service
+	// shows yet. A feed a service names need not be listed. Default: none.
+	Feeds []Feed `koanf:"feeds"`
+	// Services are what clients can open. serve needs at least one, at most 256.
+	Services []Service `koanf:"services"`
+}
+
+// Chain names the chain of every feed; fixed for a feed's life.
+type Chain struct {
+	// Network is the operator's name of the chain, 1..64 bytes. Default: none.
+	Network string `koanf:"network"`
+	// GenesisHash is the hash of its first block, 64 lower-case hex characters
+	// in display order. Default: none.
+	GenesisHash string `koanf:"genesisHash"`
+}
+
+// Identity is the provider's key.
+type Identity struct {
+	// KeyFile holds the private key, as 64 hex characters or as WIF. Another
+	// identity belongs on another origin: changing it ends authenticated
+	// sessions. Default: none, serve needs one; dev generates one and keeps it.
+	KeyFile string `koanf:"keyFile"`
+}
+
+// Operator is the private listener for engines and operators.
+type Operator struct {
+	// Listen is its host:port. Default: "127.0.0.1:8081".
+	Listen string `koanf:"listen"`
+	// TokenFile holds the bearer token, 16..1024 visible ASCII characters.
+	// Default: none, serve needs one; dev generates one and keeps it.
+	TokenFile string `koanf:"tokenFile"`
+}
+
+// Database is the connection of the provider.
+type Database struct {
+	// URL is a Postgres URL or keyword string. Default: none, serve needs one;
+	// dev starts a private Postgres when it is absent.
+	URL string `koanf:"url"`
+	// MaxConnections bounds the pool that requests use. Bounds: 4..1000.
+	// Default: 20.
+	MaxConnections uint32 `koanf:"maxConnections"`
+	// WriterConnections bounds the pool that commits, timers and LISTEN use, so
+	// that readers can never starve them. Bounds: 3..100. Default: 6.
+	WriterConnections uint32 `koanf:"writerConnections"`
+}
+
+// TLS names the files of a certificate. Not available in this release: put a
+// TLS proxy in front and set plainListener.
+type TLS struct {
+	// CertFile is the PEM certificate chain. Default: none.
+	CertFile string `koanf:"certFile"`
+	// KeyFile is its PEM private key. Default: none.
+	KeyFile string `koanf:"keyFile"`
+}
+
+// CORS is for browsers.
+type CORS struct {
+	// Origins may read answers, exactly as browsers write them (scheme, host,
+	// port); never with credentials, no wildcard. Default: none.
+	Origins []string `koanf:"origins"`
+}
+
+// Log is about the program's own log.
+type Log struct {
+	// Level is the least important level written: debug, info, warn or error.
+	// Default: info.
+	Level string `koanf:"level"`
+	// Format is text, json or auto (text on a terminal, else json). Default: auto.
+	Format string `koanf:"format"`
+}
+
+// Feed is a feed with a setting of its own.
+type Feed struct {
+	// Name is the feed's name, 1..64 of [A-Za-z0-9_.-], not starting with a dot.
+	Name string `koanf:"name"`
+	// Database is where this feed lives. Default: the provider's database.
+	// Another database per feed is not available in this release.
+	Database FeedDatabase `koanf:"database"`
+}
+
+// FeedDatabase is the database of one feed.
+type FeedDatabase struct {
+	// URL is as database.url. Default: database.url.
+	URL string `koanf:"url"`
+}
+
+// Service is one thing clients can open. Its fields but Name, Feed, Access and
+// Hidden are in the manifest as they are here (H6).
+type Service struct {
+	// Name is what clients open, 1..256 bytes; unique.
+	Name string `koanf:"name"`
+	// Feed is the feed it shows. Default: Name.
+	Feed string `koanf:"feed"`
+	// Authentication is none or brc103. brc103 is not available in this release.
+	// Default: none.
+	Authentication string `koanf:"authentication"`
+	// Access is open or, on brc103 services, list. Default: open.
+	Access string `koanf:"access"`
+	// Rules are the selection rules and their parameters.
+	Rules Rules `koanf:"rules"`
+	// Hidden leaves the service out of the manifest of callers it does not admit;
+	// a brc103 setting. Default: false.
+	Hidden bool `koanf:"hidden"`
+	// SessionSeconds is how long a session may be read, fixed at open: a scan
+	// and a long follow must fit, and each session pins row versions that long.
+	// Bounds: 1..31536000 s. Default: 86400 s.
+	SessionSeconds uint64 `koanf:"sessionSeconds"`
+	// ReplaySeconds is how much longer its records are kept. Bounds:
+	// 1..31536000 s. Default: 3600 s.
+	ReplaySeconds uint64 `koanf:"replaySeconds"`
+	// MaxRequestBytes bounds a request body. Bounds: 4096..1048576 bytes.
+	// Default: 1048576.
+	MaxRequestBytes uint32 `koanf:"maxRequestBytes"`
+	// MaxResponseBytes bounds a response body. Bounds: 65536..4194304 bytes.
+	// Default: 4194304.
+	MaxResponseBytes uint32 `koanf:"maxResponseBytes"`
+	// MaxObservations bounds the observations of a response. Bounds: 1..1024.
+	// Default: 1024.
+	MaxObservations uint32 `koanf:"maxObservations"`
+	// MaxWaitMs bounds a long poll. Bounds: 0..25000 ms. Default: 25000.
+	MaxWaitMs uint32 `koanf:"maxWaitMs"`
+}
+
+// Rules names an installed rules contract.
+type Rules struct {
+	// ID is the contract's IRI. Default: none.
+	ID string `koanf:"id"`
+	// Parameters is an object whose schema the contract fixes. Default: {}.
+	Parameters map[string]any `koanf:"parameters"`
+}
+
+// ParametersJSON is the parameters as JSON.
+func (r Rules) ParametersJSON() (json.RawMessage, error) {
+	if r.Parameters == nil {
+		return json.RawMessage("{}"), nil
+	}
+	data, err := json.Marshal(r.Parameters)
+	if err != nil {
+		return nil, fmt.Errorf("rules %s: parameters cannot be written as JSON: %w", r.ID, err)
+	}
+	return data, nil
+}
+
+// FeedNames are the feeds of the configuration, each once, sorted: those that
+// services show and those that are listed.
+func (c *Config) FeedNames() []string {
+	var names []string
+	for _, f := range c.Feeds {
+		names = append(names, f.Name)
+	}
+	for _, s := range c.Services {
+		names = append(names, s.Feed)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// defaults is the lowest layer, keyed as in the file.
+func defaults() map[string]any {
+	return map[string]any{
+		"listen":                     ":8443",
+		"operator.listen":            "127.0.0.1:8081",
+		"database.maxConnections":    20,
+		"database.writerConnections": 6,
+		"manifestSeconds":            86400,
+		"shutdownSeconds":            30,
+		"log.level":                  "info",
+		"log.format":                 "auto",
+	}
+}
+
+// serviceDefaults is what a service is when it says nothing; Feed follows Name.
+func serviceDefaults() map[string]any {
+	return map[string]any{
+		"authentication":   "none",
+		"access":           "open",
+		"hidden":           false,
+		"sessionSeconds":   86400,
+		"replaySeconds":    3600,
+		"maxRequestBytes":  1 << 20,
+		"maxResponseBytes": 4 << 20,
+		"maxObservations":  1024,
+		"maxWaitMs":        25000,
+	}
+}
