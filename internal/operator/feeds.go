@@ -1,0 +1,122 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// MaxGroupBytes is the largest body of a group, and the longest line of an import.
+const MaxGroupBytes = 8 << 20
+
+// feedView is what a feed holds, as the API shows it. Sequences are U64 and
+// therefore text; counts are numbers.
+type feedView struct {
+	Feed      string `json:"feed"`
+	Epoch     string `json:"epoch"`
+	Head      string `json:"head"`
+	Floor     string `json:"floor"`
+	Rows      int64  `json:"rows"`
+	Versions  int64  `json:"versions"`
+	Groups    int64  `json:"groups"`
+	Sessions  int64  `json:"sessions"`
+	Pins      int64  `json:"pins"`
+	Waiters   int64  `json:"waiters"`
+	DueTimers int64  `json:"dueTimers"`
+}
+
+// feeds answers GET /operator/v1/feeds, in order of name.
+func (a *API) feeds(c echo.Context) error {
+	all := slices.Clone(a.store.Feeds())
+	slices.SortFunc(all, func(x, y *livefeed.Feed) int { return strings.Compare(x.Name(), y.Name()) })
+	views := make([]feedView, 0, len(all))
+	for _, f := range all {
+		v, err := a.view(c.Request().Context(), f)
+		if err != nil {
+			return err
+		}
+		views = append(views, v)
+	}
+	return c.JSON(http.StatusOK, map[string]any{"feeds": views})
+}
+
+// feed answers GET /operator/v1/feeds/{feed}.
+func (a *API) feed(c echo.Context) error {
+	f, err := a.open(c)
+	if err != nil {
+		return err
+	}
+	v, err := a.view(c.Request().Context(), f)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, v)
+}
+
+func (a *API) view(ctx context.Context, f *livefeed.Feed) (feedView, error) {
+	s, err := f.Stats(ctx)
+	if err != nil {
+		return feedView{}, err
+	}
+	var n SessionCount
+	if a.sessions != nil {
+		if n, err = a.sessions(ctx, f.Name()); err != nil {
+			return feedView{}, err
+		}
+	}
+	return feedView{
+		Feed: f.Name(), Epoch: s.Epoch,
+		Head: strconv.FormatUint(s.Head, 10), Floor: strconv.FormatUint(s.Floor, 10),
+		Rows: s.Rows, Versions: s.Versions, Groups: s.Groups,
+		Sessions: n.Open, Pins: n.Pins, Waiters: s.Waiters, DueTimers: s.DueTimers,
+	}, nil
+}
+
+// appendGroup answers POST /operator/v1/feeds/{feed}/groups (P2).
+func (a *API) appendGroup(c echo.Context) error {
+	f, err := a.open(c)
+	if err != nil {
+		return err
+	}
+	r := c.Request()
+	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), r.Body, MaxGroupBytes))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return tooLong()
+		}
+		return (&wire.Error{Code: wire.Invalid, Message: "the body could not be read whole; send it again"}).WithCause(err)
+	}
+	p, err := livefeed.DecodeGroup(body)
+	if err != nil {
+		return err
+	}
+	receipt, err := f.Append(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, appendReceipt(nil, receipt))
+}
+
+func tooLong() *wire.Error {
+	return &wire.Error{Code: wire.Limited, Message: "a group is at most 8388608 bytes; split it into several groups"}
+}
+
+// appendReceipt writes the answer to a group in canonical form.
+func appendReceipt(dst []byte, r livefeed.Receipt) []byte {
+	dst = append(dst, `{"highWater":"`...)
+	dst = strconv.AppendUint(dst, r.HighWater, 10)
+	dst = append(dst, `","replayed":`...)
+	dst = strconv.AppendBool(dst, r.Replayed)
+	dst = append(dst, `,"sequence":"`...)
+	dst = strconv.AppendUint(dst, r.Sequence, 10)
+	return append(dst, `"}`...)
+}
