@@ -1,0 +1,135 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/overlayd/overlayd/internal/localpg"
+)
+
+const (
+	folderPrefix   = "overlayd-pgtest-"
+	maxConnections = 300
+)
+
+// private is the server of this process, started by the first test that needs it. Every later caller gets the same
+// answer, also a failure. The one package-level value here: a test process has no other place to keep what tests share.
+var private = sync.OnceValues(startPrivate)
+
+// serverURL is the given server, or the private one.
+func serverURL(context.Context) (string, error) {
+	given := os.Getenv(EnvURL)
+	if given == "" {
+		return private()
+	}
+	u, err := url.Parse(given)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Host == "" {
+		return "", fmt.Errorf("%s is not a URL like postgres://user:password@127.0.0.1:5432/postgres", EnvURL)
+	}
+	return given, nil
+}
+
+func startPrivate() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	sweep(ctx, os.TempDir())
+	folder, server, err := StartServer(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := removeAfterwards(folder, server.PID()); err != nil {
+		return "", errors.Join(err, server.Stop(ctx), localpg.Remove(ctx, folder))
+	}
+	return server.URL(), nil
+}
+
+// StartServer starts a server for tests in a new temporary folder: fast, not durable, up to 300 connections. It is for
+// cmd/withpg; the caller stops it and removes the folder with localpg.Remove.
+func StartServer(ctx context.Context) (folder string, _ *localpg.Server, err error) {
+	folder, err = os.MkdirTemp("", folderPrefix)
+	if err != nil {
+		return "", nil, fmt.Errorf("make a folder for the test server: %w", err)
+	}
+	cache := ""
+	if dir, err := os.UserCacheDir(); err == nil && os.Geteuid() != 0 {
+		cache = filepath.Join(dir, "overlayd")
+	}
+	// The server may run as another user, who has to pass through.
+	if err := os.Chmod(folder, 0o711); err != nil {
+		return "", nil, fmt.Errorf("make a folder for the test server: %w", err)
+	}
+	server, err := localpg.Start(ctx, localpg.Options{
+		Data:           folder,
+		Database:       "postgres",
+		MaxConnections: maxConnections,
+		Fast:           true,
+		Cache:          cache,
+	})
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	return folder, server, nil
+}
+
+// removeAfterwards leaves a shell behind that waits for the end of this process (its standard input ends then), then for
+// the end of the server, which the kernel tells to stop at the same moment, and removes the folder.
+func removeAfterwards(folder string, server int) error {
+	const script = `cat >/dev/null
+i=0
+while kill -0 "$2" 2>/dev/null && [ $i -lt 300 ]; do
+	[ $i -eq 50 ] && kill -INT "$2" 2>/dev/null
+	i=$((i+1)); sleep 0.1
+done
+rm -rf -- "$1"`
+	read, write, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("prepare the removal of the test server's folder: %w", err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", script, "sh", folder, strconv.Itoa(server))
+	cmd.Dir = "/"
+	cmd.Stdin = read
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // out of reach of the Ctrl-C that may end this process
+	if err := errors.Join(cmd.Start(), read.Close()); err != nil {
+		return fmt.Errorf("prepare the removal of the test server's folder: %w", err)
+	}
+	// Neither write nor the process is used again, and neither may be collected: closing write is the sign.
+	keep.Store(folder, held{write, cmd})
+	return nil
+}
+
+type held struct {
+	write *os.File
+	cmd   *exec.Cmd
+}
+
+// keep holds what must live as long as the process.
+var keep sync.Map
+
+// sweep removes the folders of servers whose process is gone, as far as this user may. A folder in use is locked.
+func sweep(ctx context.Context, temp string) {
+	folders, err := filepath.Glob(filepath.Join(temp, folderPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, folder := range folders {
+		info, err := os.Lstat(folder)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		// A folder without its state file may be about to get it, by a process that has not locked it yet.
+		if _, err := os.Stat(filepath.Join(folder, "localpg.json")); errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) < time.Hour {
+			continue
+		}
+		_ = localpg.Remove(ctx, folder) // of another user, or in use: not ours to remove
+	}
+}
