@@ -90,7 +90,7 @@ func importRules() []importRule {
 		{
 			from:   "internal/wire",
 			reason: "shapes and their checks: no network, no database",
-			only:   []string{"internal/canon", strict, curve, goSDK},
+			only:   []string{"internal/canon", strict, curve, goSDK, "golang.org/x/net/idna"},
 			never:  []string{"net/http", goSDK + "/transaction"},
 		},
 		{

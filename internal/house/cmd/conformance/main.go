@@ -93,14 +93,19 @@ func list(ctx context.Context, root string, race bool) ([]string, error) {
 		}
 		return nil, fmt.Errorf("go test -list: %w", err)
 	}
+	return parseList(string(out)), nil
+}
+
+// parseList reads what go test -list prints: a package's names, then "ok",
+// its import path and the time.
+func parseList(out string) []string {
 	var listed, names []string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Fuzz") {
 			names = append(names, line)
 			continue
 		}
-		// A package's names are followed by "ok <import path> <seconds>".
 		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "ok" {
 			dir := strings.TrimPrefix(strings.TrimPrefix(fields[1], house.Module), "/")
 			if dir == "" {
@@ -112,7 +117,7 @@ func list(ctx context.Context, root string, race bool) ([]string, error) {
 			names = nil
 		}
 	}
-	return listed, nil
+	return listed
 }
 
 // compare reports tests that only the source or only the built programs know.

@@ -189,6 +189,7 @@ func printTable(to io.Writer, results []result) {
 		fmt.Fprintf(w, "%s %s\t%.0f\t%d\t%d\t%d\t%s\t%s\t%s\t\n", r.dir, r.name, r.seconds, r.executions, r.interesting, r.corpus, verdict, mib(r.anonymous), mib(r.resident))
 	}
 	w.Flush()
+	fmt.Fprintln(to, "Peaks are of one process; about 100 MiB of each are the mutator's own buffer.")
 	fmt.Fprintf(to, "%d targets, %d executions, %d failed\n", len(results), sum, failed)
 }
 

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlayd/overlayd/internal/house"
+)
+
+func TestParseListKeepsNamesWithTheirPackage(t *testing.T) {
+	t.Parallel()
+	const m = house.Module
+	got := parseList("TestA\nFuzzB\nok  \t" + m + "/lookup\t0.01s\n?   \t" + m + "/cmd\t[no test files]\nTestA\nok  \t" + m + "\t(cached)\n")
+	if want := []string{"lookup TestA", "lookup FuzzB", ". TestA"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCompareFindsWhatOneSideLacks(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for name, content := range map[string]string{
+		"a_test.go":       "package a\nimport \"testing\"\nfunc TestBoth(t *testing.T) {}\nfunc TestSource(t *testing.T) {}\n",
+		"a_plan9_test.go": "package a\nimport \"testing\"\nfunc TestElsewhere(t *testing.T) {}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := house.Load(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := compare(root, tree, []string{". TestBoth", ". TestListed"})
+	if len(wrong) != 2 || !strings.Contains(wrong[0], "TestSource is in the source") || !strings.Contains(wrong[1], "TestListed is listed") {
+		t.Errorf("got %q", wrong)
+	}
+}
