@@ -30,22 +30,19 @@ type Config struct {
 	Name string
 	// Addr is host:port; port 0 takes a free one.
 	Addr string
-	// Handler answers. It must not be nil.
-	Handler http.Handler
 	// Log receives net/http's complaints, at debug level: peers cause them at will.
 	Log *slog.Logger
 	// Drain bounds the graceful end.
 	Drain time.Duration
 }
 
-// Server is a bound listener and what answers on it.
+// Server is a bound listener that can be served once.
 type Server struct {
 	name     string
 	drain    time.Duration
 	log      *slog.Logger
 	listener net.Listener
 	http     *http.Server
-	running  *handlers
 	cut      context.CancelFunc // cancels the context of every request
 }
 
@@ -64,16 +61,13 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	log := c.Log.With("listener", c.Name)
 	// Requests outlive the context that ends Serve: they are drained first (V3).
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
-	running := &handlers{next: c.Handler, idle: make(chan struct{})}
 	return &Server{
 		name:     c.Name,
 		drain:    c.Drain,
 		log:      log,
 		listener: listener,
-		running:  running,
 		cut:      cut,
 		http: &http.Server{
-			Handler:                      running,
 			MaxHeaderBytes:               MaxHeaderBytes,
 			ReadHeaderTimeout:            ReadHeaderTimeout,
 			ReadTimeout:                  ReadTimeout,
@@ -94,11 +88,13 @@ func (s *Server) Close() error {
 	return s.listener.Close()
 }
 
-// Serve answers until ctx ends, then takes no new connection and lets running
-// requests finish for at most the drain bound (V2, V3). It returns nil after an
-// end that cut nothing off.
-func (s *Server) Serve(ctx context.Context) error {
+// Serve answers with handler until ctx ends, then takes no new connection and
+// lets running requests finish for at most the drain bound (V2, V3). It returns
+// nil after an end that cut nothing off. It is called once.
+func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	defer s.cut()
+	running := &handlers{next: handler, idle: make(chan struct{})}
+	s.http.Handler = running
 	failed := make(chan error, 1)
 	go func() { failed <- s.http.Serve(s.listener) }()
 
@@ -106,7 +102,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	case err := <-failed:
 		s.cut()
 		err = errors.Join(err, s.http.Close())
-		s.running.wait()
+		running.wait()
 		return fmt.Errorf("the %s listener failed: %w", s.name, err)
 	case <-ctx.Done():
 	}
@@ -118,7 +114,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.cut()
 		err = errors.Join(fmt.Errorf("the %s listener still had requests after %s and cut them: %w", s.name, s.drain, err), s.http.Close())
 	}
-	s.running.wait()
+	running.wait()
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("the %s listener failed: %w", s.name, served))
 	}

@@ -16,13 +16,13 @@ import (
 // start serves handler until the returned stop is called, which gives Serve's error.
 func start(t *testing.T, handler http.HandlerFunc, drain time.Duration) (base string, stop func() error) {
 	t.Helper()
-	s, err := Listen(t.Context(), Config{Name: "test", Addr: "127.0.0.1:0", Handler: handler, Log: slog.New(slog.DiscardHandler), Drain: drain})
+	s, err := Listen(t.Context(), Config{Name: "test", Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Drain: drain})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx) }()
+	go func() { done <- s.Serve(ctx, handler) }()
 	stop = func() error { cancel(); return <-done }
 	return "http://" + s.Addr().String(), stop
 }
@@ -42,7 +42,7 @@ func TestV1_PortZeroIsFinalAndATakenPortIsAnError(t *testing.T) {
 	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
 		t.Errorf("body %q", body)
 	}
-	_, err = Listen(t.Context(), Config{Name: "second", Addr: addr, Handler: http.NotFoundHandler()})
+	_, err = Listen(t.Context(), Config{Name: "second", Addr: addr})
 	if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "second") {
 		t.Errorf("error %v does not say which address of which listener is taken", err)
 	}
