@@ -1,0 +1,219 @@
+package sqlitestate
+
+import (
+	"context"
+	"database/sql"
+	_ "embed" // schema.sql
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"modernc.org/sqlite"
+
+	"github.com/overlayd/overlayd/client"
+)
+
+// File is the name of the database inside the state directory.
+const File = "state.db"
+
+const (
+	lockFile      = "state.lock"
+	applicationID = 0x6f766c79 // "ovly"
+	schemaVersion = 1
+
+	sqliteBusy = 5 // SQLITE_BUSY, the primary result code
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// ErrLocked says that another writer has the state directory open.
+var ErrLocked = errors.New("the state directory is in use by another follower: stop it, or use another directory")
+
+// ErrNewer says that the state was written by a newer release.
+var ErrNewer = errors.New("the state was written by a newer release: upgrade, or use another directory")
+
+// Store is an open state directory. Writer stores come from [Open], readers from
+// [Inspect].
+type Store struct {
+	// Static after construction.
+	writer *sql.DB // one connection; nil for a reader
+	reader *sql.DB
+	lock   *fileLock // nil for a reader
+
+	mu   sync.Mutex
+	held map[int64]struct{} // sources in use by a Record
+}
+
+var _ client.State = (*Store)(nil)
+
+// Open opens the state directory for writing, and creates it (0700) when it does
+// not exist. It fails with [ErrLocked] when another writer has it.
+func Open(ctx context.Context, dir string) (_ *Store, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the state directory: %w", err)
+	}
+	s := &Store{held: make(map[int64]struct{})}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	if s.lock, err = takeLock(ctx, filepath.Join(dir, lockFile)); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, File)
+	if err := createPrivate(path); err != nil {
+		return nil, err
+	}
+	if s.writer, err = open(path, "busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"); err != nil {
+		return nil, err
+	}
+	s.writer.SetMaxOpenConns(1)
+	if err := prepare(ctx, s.writer); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if s.reader, err = open(path, "busy_timeout(5000)", "query_only(ON)"); err != nil {
+		return nil, err
+	}
+	s.reader.SetMaxOpenConns(4)
+	return s, nil
+}
+
+// Inspect opens an existing state directory for reading only. It takes no lock,
+// and may be used while a writer is at work.
+func Inspect(ctx context.Context, dir string) (*Store, error) {
+	path := filepath.Join(dir, File)
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open the state: %w", err)
+	}
+	db, err := open(path, "busy_timeout(5000)", "query_only(ON)")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	version, err := version(ctx, db)
+	switch {
+	case err == nil && version > schemaVersion:
+		err = ErrNewer
+	case err == nil && version == 0:
+		err = errors.New("no follower has finished creating it yet")
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return &Store{reader: db, held: make(map[int64]struct{})}, nil
+}
+
+// Close releases the directory. Records must have been released before.
+func (s *Store) Close() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.reader, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	if s.lock != nil { // last
+		errs = append(errs, s.lock.release())
+	}
+	return errors.Join(errs...)
+}
+
+// open names a database file in the way the driver wants it.
+func open(path string, pragmas ...string) (*sql.DB, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the state: %w", err)
+	}
+	q := url.Values{"_pragma": pragmas, "_txlock": {"immediate"}}
+	slash := filepath.ToSlash(abs)
+	if !strings.HasPrefix(slash, "/") {
+		slash = "/" + slash
+	}
+	name := url.URL{Scheme: "file", Path: slash, RawQuery: q.Encode()}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		return nil, fmt.Errorf("open the state: %w", err)
+	}
+	return db, nil
+}
+
+// createPrivate creates an empty file that only this user can read, so that what
+// SQLite puts beside it inherits the mode.
+func createPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("create the state: %w", err)
+	}
+	return f.Close()
+}
+
+// fileLock is SQLite's own exclusive lock on a file of its own: portable, and
+// gone with the process however it ends.
+type fileLock struct {
+	db   *sql.DB
+	conn *sql.Conn // kept out of the pool: the lock lives as long as the connection
+}
+
+func takeLock(ctx context.Context, path string) (*fileLock, error) {
+	if err := createPrivate(path); err != nil {
+		return nil, err
+	}
+	db, err := open(path, "busy_timeout(0)", "journal_mode(DELETE)", "locking_mode(EXCLUSIVE)")
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err == nil {
+		// In exclusive locking mode the lock of the first write is kept until the
+		// connection closes, so no transaction has to stay open.
+		if _, err = conn.ExecContext(ctx, "PRAGMA user_version = 1"); err == nil {
+			return &fileLock{db: db, conn: conn}, nil
+		}
+		_ = conn.Close()
+	}
+	_ = db.Close()
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqliteBusy {
+		return nil, ErrLocked
+	}
+	return nil, fmt.Errorf("lock the state directory: %w", err)
+}
+
+func (l *fileLock) release() error {
+	return errors.Join(l.conn.Close(), l.db.Close())
+}
+
+func version(ctx context.Context, db *sql.DB) (v int, err error) {
+	err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&v)
+	return v, err
+}
+
+// prepare creates the tables of an empty file and refuses a newer one.
+func prepare(ctx context.Context, db *sql.DB) error {
+	have, err := version(ctx, db)
+	switch {
+	case err != nil:
+		return err
+	case have == schemaVersion:
+		return nil
+	case have > schemaVersion:
+		return ErrNewer
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	stamp := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion)
+	for _, statement := range []string{schemaSQL, stamp} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
