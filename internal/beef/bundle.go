@@ -97,7 +97,7 @@ func (b *Bundle) V2() []byte {
 	out := make([]byte, 0, len(b.data)+9)
 	out = binary.LittleEndian.AppendUint32(out, versionV2)
 	out = append(out, b.data[b.layout.bumpStart:b.layout.bumpsEnd]...)
-	out = appendVarint(out, uint64(len(b.layout.entries)))
+	out = AppendCompactSize(out, uint64(len(b.layout.entries)))
 	for _, e := range b.layout.entries {
 		out = append(out, e.format)
 		switch e.format {
@@ -106,7 +106,7 @@ func (b *Bundle) V2() []byte {
 			out = append(out, id[:]...)
 			continue
 		case formatRawBump:
-			out = appendVarint(out, e.bump)
+			out = AppendCompactSize(out, e.bump)
 		}
 		out = append(out, b.data[e.start:e.end]...)
 	}
@@ -191,7 +191,9 @@ func CheckSpend(data []byte, spending, prev [32]byte, prevIndex uint32) error {
 	return &Error{Reason: fmt.Sprintf("transaction %x does not spend %x.%d", spending, prev, prevIndex)}
 }
 
-func appendVarint(dst []byte, v uint64) []byte {
+// AppendCompactSize appends v as Bitcoin writes counts and sizes, in its shortest
+// form.
+func AppendCompactSize(dst []byte, v uint64) []byte {
 	switch {
 	case v < 0xfd:
 		return append(dst, byte(v))

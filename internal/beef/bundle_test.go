@@ -108,7 +108,7 @@ func TestJ5_AtomicProvesItsSubjectOnly(t *testing.T) {
 func rebuilt(b *Bundle, reduce func(id [32]byte) bool) []byte {
 	out := binary.LittleEndian.AppendUint32(nil, versionV2)
 	out = append(out, b.data[b.layout.bumpStart:b.layout.bumpsEnd]...)
-	out = appendVarint(out, uint64(len(b.layout.entries)))
+	out = AppendCompactSize(out, uint64(len(b.layout.entries)))
 	for _, e := range b.layout.entries {
 		if reduce(e.txid) {
 			id := reversed(e.txid[:])
@@ -117,7 +117,7 @@ func rebuilt(b *Bundle, reduce func(id [32]byte) bool) []byte {
 		}
 		out = append(out, e.format)
 		if e.format == formatRawBump {
-			out = appendVarint(out, e.bump)
+			out = AppendCompactSize(out, e.bump)
 		}
 		out = append(out, b.data[e.start:e.end]...)
 	}

@@ -154,7 +154,7 @@ func mutate(rng *rand.Rand, all []vector) []byte {
 func TestJ1_AllocationIsBoundedByTheInput(t *testing.T) {
 	repeat := func(head string, n int, body, tail string) []byte {
 		out := unhex(t, head)
-		out = appendVarint(out, uint64(n))
+		out = AppendCompactSize(out, uint64(n))
 		out = append(out, bytes.Repeat(unhex(t, body), n)...)
 		return append(out, unhex(t, tail)...)
 	}
@@ -162,9 +162,9 @@ func TestJ1_AllocationIsBoundedByTheInput(t *testing.T) {
 	output := "0000000000000000" + "00"
 	oneInput := rawTx[:8+2+82]
 	manyLeaves := unhex(t, v1+"01"+"05"+"01")
-	manyLeaves = appendVarint(manyLeaves, n)
+	manyLeaves = AppendCompactSize(manyLeaves, n)
 	for i := range uint64(n) {
-		manyLeaves = append(append(appendVarint(manyLeaves, i), 0), unhex(t, leaf)...)
+		manyLeaves = append(append(AppendCompactSize(manyLeaves, i), 0), unhex(t, leaf)...)
 	}
 	// One transaction that is large, beside one path that has many leaves:
 	// go-sdk's V1 reader would hash it once for each of them.
