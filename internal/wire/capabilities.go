@@ -194,7 +194,7 @@ func VerifyCapabilities(data []byte) (*Capabilities, error) {
 func (c *Capabilities) Value() canon.Value {
 	services := make([]canon.Value, len(c.Services))
 	for i := range c.Services {
-		services[i] = c.Services[i].value()
+		services[i] = c.Services[i].Value()
 	}
 	return canon.Obj(append([]canon.Member{
 		version1(),
@@ -223,9 +223,7 @@ func (c *Capabilities) Find(kind, name string) *ServiceEntry {
 }
 
 // Value returns the entry as JSON, as the manifest holds it.
-func (s *ServiceEntry) Value() canon.Value { return s.value() }
-
-func (s *ServiceEntry) value() canon.Value {
+func (s *ServiceEntry) Value() canon.Value {
 	profiles := make([]canon.Value, len(s.Profiles))
 	for i := range s.Profiles {
 		profiles[i] = s.Profiles[i].value()

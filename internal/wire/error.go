@@ -65,6 +65,10 @@ const (
 	LimitPermanentGroup LimitKind = "permanent-group" // the next group fits no limits of this session
 )
 
+func (k LimitKind) known() bool {
+	return k == LimitEnvelope || k == LimitGroup || k == LimitPermanentGroup
+}
+
 // Limit is the detail of a Limited error. A nil minimum is absent; a present
 // one is never above the hard maxima ([MaxResponseBytes], [MaxObservations]).
 type Limit struct {
@@ -105,16 +109,22 @@ func (e *Error) WithCause(cause error) *Error {
 }
 
 // AppendCanonical appends the whole error body {version, error} to dst. The
-// body is at most [MaxErrorBytes]: a longer message is cut. A limit on another
-// code than Limited and a minimum above the hard maxima are left out.
+// body is at most [MaxErrorBytes] and always one that [ParseError] accepts: a
+// longer message is cut; a limit of an unknown kind or on another code than
+// Limited, and a minimum above the hard maxima, are left out; a code that may
+// not be sent is written as Unavailable.
 func (e *Error) AppendCanonical(dst []byte) []byte {
+	code := e.Code
+	if code.Status() == 0 {
+		code = Unavailable
+	}
 	dst = append(dst, `{"error":{"code":`...)
-	dst = canon.AppendString(dst, string(e.Code))
-	if e.Limit != nil && e.Code == Limited {
+	dst = canon.AppendString(dst, string(code))
+	if e.Limit != nil && code == Limited && e.Limit.Kind.known() {
 		dst = e.Limit.appendCanonical(dst)
 	}
 	dst = append(dst, `,"message":`...)
-	dst = canon.AppendString(dst, publicText(e.Message, string(e.Code)))
+	dst = canon.AppendString(dst, publicText(e.Message, string(code)))
 	if e.RetryAfterMs != nil {
 		dst = append(dst, `,"retryAfterMs":`...)
 		dst = strconv.AppendUint(dst, uint64(*e.RetryAfterMs), 10)
@@ -196,10 +206,8 @@ func ParseError(body []byte, status int) (*Error, error) {
 func (r *reader) limit(o canon.Value) *Limit {
 	r.closed(o, "limit", "kind", "minimumBytes?", "minimumObservations?")
 	l := &Limit{Kind: LimitKind(r.str(o, "kind", MaxString))}
-	switch l.Kind {
-	case LimitEnvelope, LimitGroup, LimitPermanentGroup:
-	default:
-		r.invalid("limit.kind", "is not known")
+	if !l.Kind.known() {
+		r.invalid("kind", "is not known")
 	}
 	l.MinimumBytes = r.optionalU32(o, "minimumBytes")
 	l.MinimumObservations = r.optionalU32(o, "minimumObservations")

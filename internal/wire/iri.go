@@ -10,22 +10,28 @@ import (
 // well-formed percent escapes. A fragment is allowed, as the profile names here
 // have one. Nothing is resolved. Errors are [*Error] with the code Invalid.
 func CheckAbsoluteIRI(s string) error {
-	bad := faultf(Invalid, "the name", "must be an absolute IRI")
+	if !isAbsoluteIRI(s) {
+		return faultf(Invalid, "the name", "must be an absolute IRI")
+	}
+	return nil
+}
+
+func isAbsoluteIRI(s string) bool {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found || rest == "" || len(s) > MaxString || !utf8.ValidString(s) || !isScheme(scheme) {
-		return bad
+		return false
 	}
 	for i, c := range rest {
 		switch {
 		case c == '%':
 			if !isHexPair(rest[i+1:]) {
-				return bad
+				return false
 			}
 		case c < utf8.RuneSelf && !isURIByte(byte(c)), c >= utf8.RuneSelf && !isIRIChar(c):
-			return bad
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 func isScheme(s string) bool {

@@ -102,7 +102,7 @@ func (r *reader) str(o canon.Value, name string, maxBytes int) string {
 
 func (r *reader) iri(o canon.Value, name string) string {
 	s := r.str(o, name, MaxString)
-	if r.fault == nil && CheckAbsoluteIRI(s) != nil {
+	if r.fault == nil && !isAbsoluteIRI(s) {
 		r.invalid(name, "must be an absolute IRI")
 	}
 	return s
@@ -216,7 +216,7 @@ func (r *reader) extensions(o canon.Value) ([]canon.Member, []string) {
 		}
 		ext = append([]canon.Member{}, v.Members()...)
 		for _, m := range ext {
-			if CheckAbsoluteIRI(m.Name) != nil {
+			if !isAbsoluteIRI(m.Name) {
 				r.invalid("extensions", "must have absolute IRIs as names")
 				return nil, nil
 			}
