@@ -14,11 +14,12 @@ RACECOUNT ?= 3
 BENCH ?= .
 
 # A private Postgres for the run, unless one is given; stopped at its end.
-WITHPG = $(GO) run ./internal/pgtest/cmd/withpg --
-GOTEST = $(GO) run ./internal/house/cmd/gotest
+# These are built, not `go run`: a signal must reach the program itself.
+WITHPG = bin/withpg --
+GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz bench lint fmt conformance compose-check clean check-go check-postgres
+.PHONY: help build run test race fuzz bench lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,17 +30,17 @@ build: check-go ## build bin/overlayd, static
 run: check-go ## run a whole provider on this machine (overlayd dev)
 	$(GO) run ./cmd/overlayd dev
 
-test: check-go check-postgres ## run every test, with the race detector, on a private Postgres
+test: tools check-postgres ## run every test, with the race detector, on a private Postgres
 	$(WITHPG) $(GOTEST) -race -timeout 10m $(TESTFLAGS) $(PKG)
-	@$(GO) run ./internal/house/cmd/conformance -race
+	$(if $(filter ./...,$(PKG)),$(GO) run ./internal/house/cmd/conformance -race)
 
-race: check-go check-postgres ## run every test again and again (RACECOUNT) on 1, 2 and 4 processors
+race: tools check-postgres ## run every test again and again (RACECOUNT) on 1, 2 and 4 processors
 	$(WITHPG) $(GOTEST) -race -timeout 30m -cpu 1,2,4 -count $(RACECOUNT) $(TESTFLAGS) $(PKG)
 
 fuzz: check-go ## run every fuzz target for FUZZTIME (60s) and print a table
 	$(GO) run ./internal/house/cmd/fuzz -time $(FUZZTIME) -only '$(FUZZ)'
 
-bench: check-go check-postgres ## run the benchmarks
+bench: tools check-postgres ## run the benchmarks
 	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
 
 lint: check-go ## gofmt, go vet, staticcheck, go mod tidy: report only, change nothing
@@ -64,6 +65,9 @@ compose-check: ## check docker-compose.yml without an engine
 
 clean: ## remove what was built
 	rm -rf bin
+
+tools: check-go
+	@$(GO) build -o bin/ ./internal/pgtest/cmd/withpg ./internal/house/cmd/gotest
 
 check-go:
 	@command -v $(GO) >/dev/null 2>&1 || { echo "Go is missing: install the version that go.mod names, or a newer one" >&2; exit 1; }

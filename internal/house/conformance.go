@@ -72,7 +72,7 @@ func testsByID(t *Tree) map[string][]TestFunc {
 	shown := map[string][]TestFunc{}
 	for _, test := range t.Tests() {
 		for _, id := range test.IDs {
-			if IsRow(id) {
+			if test.ShowsRow(id) {
 				shown[id] = append(shown[id], test)
 			}
 		}
@@ -107,7 +107,7 @@ func writePackages(out *bytes.Buffer, t *Tree) {
 	var keys []key
 	for _, test := range t.Tests() {
 		for _, id := range test.IDs {
-			if isFamily(id) {
+			if !test.ownInvariant(id) {
 				continue
 			}
 			k := key{test.Dir, id}
@@ -219,8 +219,8 @@ func checkTestNames(t *Tree) []string {
 	for _, test := range t.Tests() {
 		for _, id := range test.IDs {
 			switch {
-			case IsRow(id):
-			case isFamily(id):
+			case test.ShowsRow(id):
+			case !test.ownInvariant(id):
 				wrong = append(wrong, fmt.Sprintf("%s: %s is named after row %s, which does not exist", test.File, test.Name, id))
 			case !regexp.MustCompile(`\b` + id + `\b`).MatchString(docs[test.Dir]):
 				wrong = append(wrong, fmt.Sprintf("%s: %s is named after invariant %s, which the package comment of %s does not state", test.File, test.Name, id, packageName(test.Dir)))

@@ -136,6 +136,16 @@ func TestZ4_DisagreementsAreFound(t *testing.T) {
 		files := rendered(document(nil, house.Rows()...), "func TestO99_A(t *testing.T) {}\nfunc TestQ7_B(t *testing.T) {}\nfunc TestQ8_C(t *testing.T) {}\n", "Q8 holds.")
 		finds(t, house.CheckConformance(small(t, files)), "named after row O99", "named after invariant Q7")
 	})
+	t.Run("help for tests shows no row", func(t *testing.T) {
+		t.Parallel()
+		files := rendered(document(nil, house.Rows()...), "", "")
+		files["internal/pgtest/doc.go"] = "// Package pgtest. T1 holds.\npackage pgtest"
+		files["internal/pgtest/a_test.go"] = "package pgtest\nimport \"testing\"\nfunc TestT1_A(t *testing.T) {}"
+		next := string(house.Conformance([]byte(files[house.ConformanceFile]), small(t, files)))
+		if !strings.Contains(next, "| T1 | nothing | later |") || !strings.Contains(next, "| internal/pgtest | T1 | `TestT1_A` |") {
+			t.Errorf("the written document is:\n%s", next)
+		}
+	})
 	t.Run("no document", func(t *testing.T) {
 		t.Parallel()
 		finds(t, house.CheckConformance(small(t, map[string]string{"a/doc.go": "package a"})), "is missing")

@@ -17,6 +17,19 @@ type TestFunc struct {
 	IDs  []string // the rows or invariants that it is named after, in order
 }
 
+// ShowsRow reports whether the test, named after id, stands for the row of that
+// name. In the help for tests it does not: what that promises are its own
+// invariants, whatever their letter.
+func (f TestFunc) ShowsRow(id string) bool {
+	return IsRow(id) && !f.ownInvariant(id)
+}
+
+// ownInvariant reports whether id, in the name of the test, is an invariant of
+// the package and not a row of the checklist.
+func (f TestFunc) ownInvariant(id string) bool {
+	return !isFamily(id) || within(f.Dir, "internal/pgtest")
+}
+
 // Fuzz reports whether it is a fuzz target.
 func (f TestFunc) Fuzz() bool { return strings.HasPrefix(f.Name, "Fuzz") }
 

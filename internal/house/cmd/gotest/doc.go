@@ -4,10 +4,9 @@
 //
 // Its arguments are those of go test. It prints one line a package as go test
 // does, and all output of tests that fail. At the end stand the skipped tests
-// with their reasons, other lines that a test printed after "NOT RUN: ", and
-// the counts. Skipped tests are not failures, unless OVERLAYD_TEST_REQUIRE
-// says so: "all", or names (or parts of names) of tests that must run,
-// separated by commas.
+// with their reasons, what other tests logged after "NOT RUN", and the counts.
+// What was not run is no failure, unless OVERLAYD_TEST_REQUIRE contains "all";
+// single needs ("root") in that list are the business of the tests.
 //
 // The race detector needs a C compiler. Without one -race is left out and the
 // list says so, which "all" refuses too.
