@@ -2,7 +2,15 @@ package livefeed
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,121 +27,251 @@ type Querier interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Config is what a [Store] is made of.
+// Config is what a [Store] is made of. The caller owns the pools and closes them after [Store.Run] returned.
 type Config struct {
-	Pool     *pgxpool.Pool
-	Writer   *pgxpool.Pool
-	Log      *slog.Logger
+	// Pool serves reads, and two connections of the same settings are opened beside it: one that listens, one that
+	// holds the timer locks. Required.
+	Pool *pgxpool.Pool
+	// Writer serves the committers, at most one connection a feed at a time. It may be Pool. Required; prepare it with
+	// [Configure].
+	Writer *pgxpool.Pool
+	// Log gets causes. Nil discards them.
+	Log *slog.Logger
+	// Backstop is how often all heads are read in case a notification was lost. Zero means 250 ms.
 	Backstop time.Duration
+	// NoListen turns notifications off: other processes' commits are then seen by the backstop alone.
 	NoListen bool
-	Metrics  prometheus.Registerer
+	// Metrics registers the package's metrics. Nil keeps them unregistered.
+	Metrics prometheus.Registerer
+	// QueueBytes bounds what may wait for each feed's committer; [Feed.Submit] blocks above it. Zero means 64 MiB.
+	QueueBytes int64
+	// ScanRows is how many rows a page examines at most before it returns with what it has. Zero means 8192.
+	ScanRows int
+	// ScanBytes is how many bytes of log a read returns at most, one group more excepted. Zero means 8 MiB.
+	ScanBytes int64
 }
 
-type Store struct{}
+// Defaults of Config.
+const (
+	defaultBackstop   = 250 * time.Millisecond
+	defaultQueueBytes = 64 << 20
+	defaultScanRows   = 8192
+	defaultScanBytes  = 8 << 20
+)
 
-type Feed struct{}
-
-type Pending struct{}
-
-type Waiter struct{ c chan struct{} }
-
-type Stats struct {
-	Feed, Epoch            string
-	Head, Floor            uint64
-	Rows, Versions, Groups int64
-	Waiters, DueTimers     int64
+// Configure sets what both pools want of a connection. Settings already there are kept, but for the two that
+// correctness or a hundredfold of speed depend on.
+func Configure(c *pgxpool.Config) {
+	params := c.ConnConfig.RuntimeParams
+	if params == nil {
+		params = map[string]string{}
+		c.ConnConfig.RuntimeParams = params
+	}
+	for name, value := range map[string]string{
+		"application_name": "overlayd",
+		"jit":              "off",
+		// Every read here is a walk along an index; the planner should not fear it.
+		"random_page_cost": "1.1",
+		// A process that was stopped while it held a head lock must not hold it for ever.
+		"idle_in_transaction_session_timeout": "60s",
+	} {
+		if _, ok := params[name]; !ok {
+			params[name] = value
+		}
+	}
+	// Off, acknowledged groups are lost in a crash and their sequences given to others. (remote_* modes are stricter.)
+	if v := params["synchronous_commit"]; v == "" || v == "off" || v == "local" {
+		params["synchronous_commit"] = "on"
+	}
+	// Joined on the wrong column, a memoized posting list is read whole for each row.
+	params["enable_memoize"] = "off"
 }
 
-type Cut struct {
-	W         uint64
-	Tag       [8]byte
-	Now       uint64
-	Evaluated uint64
-	Due       bool
-	Floor     uint64
-	Epoch     string
+// Store holds the feeds of one database in one process.
+type Store struct {
+	// Static after construction.
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+
+	// mu guards what follows. It is held for no I/O and before no other lock.
+	mu    sync.Mutex
+	feeds map[string]*Feed
+	phase phase
+	start func(*Feed) // set while running: starts a feed's goroutines
 }
 
-type PageQuery struct {
-	W, T      uint64
-	After     int64
-	Selectors []Selector
-	Reader    *[33]byte
-	Limit     int
+type phase uint8
+
+const (
+	phaseNew phase = iota
+	phaseRunning
+	phaseStopped
+)
+
+// NewStore checks the configuration and the database's settings. It starts nothing: see [Store.Run].
+func NewStore(ctx context.Context, c Config) (*Store, error) {
+	if c.Pool == nil || c.Writer == nil {
+		return nil, errors.New("livefeed: Config.Pool and Config.Writer are required")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Backstop <= 0 {
+		c.Backstop = defaultBackstop
+	}
+	if c.QueueBytes <= 0 {
+		c.QueueBytes = defaultQueueBytes
+	}
+	if c.ScanRows <= 0 {
+		c.ScanRows = defaultScanRows
+	}
+	if c.ScanBytes <= 0 {
+		c.ScanBytes = defaultScanBytes
+	}
+	var durable string
+	if err := c.Writer.QueryRow(ctx, "show synchronous_commit").Scan(&durable); err != nil {
+		return nil, fmt.Errorf("livefeed: ask the database for synchronous_commit: %w", err)
+	}
+	if durable == "off" {
+		return nil, errors.New("livefeed: synchronous_commit is off for the writer's connections, so acknowledged groups could be lost: turn it on")
+	}
+	m, err := newMetrics(c.Metrics, c.Pool, c.Writer)
+	if err != nil {
+		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
+	}
+	return &Store{cfg: c, log: c.Log, metrics: m, feeds: map[string]*Feed{}}, nil
 }
 
-type PageRow struct {
-	Version  int64
-	Outpoint Outpoint
-	State    State
+const (
+	feedInsert = `insert into feed (name, network, genesis, epoch) values ($1, $2, $3, $4) on conflict (name) do nothing returning id`
+	feedFind   = `select f.id, f.network, f.genesis, h.head from feed f join feed_head h on h.feed_id = f.id where f.name = $1`
+)
+
+// Ensure opens the feed, and creates it with a random epoch if it is not there. A feed's chain is fixed for its life:
+// asking for another is an error. It may be called while the store runs.
+func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, error) {
+	if name == "" || len(name) > 128 || strings.ContainsRune(name, 0) {
+		return nil, fmt.Errorf("livefeed: a feed's name has 1 to 128 bytes and no U+0000")
+	}
+	if f := s.Feed(name); f != nil {
+		return f, f.sameChain(chain)
+	}
+	var head int64
+	f := newFeed(s, name)
+	err := pgx.BeginFunc(ctx, s.cfg.Writer, func(tx pgx.Tx) error {
+		var random [24]byte
+		rand.Read(random[:])
+		epoch, tag := hex.EncodeToString(random[:16]), random[16:]
+		var id int32
+		err := tx.QueryRow(ctx, feedInsert, name, chain.Network, chain.Genesis[:], epoch).Scan(&id)
+		switch {
+		case err == nil:
+			b := &pgx.Batch{}
+			b.Queue("insert into feed_head (feed_id, tag) values ($1, $2)", id, tag)
+			b.Queue("insert into feed_floor (feed_id, tag) values ($1, $2)", id, tag)
+			b.Queue("insert into feed_clock (feed_id) values ($1)", id)
+			if err := tx.SendBatch(ctx, b).Close(); err != nil {
+				return err
+			}
+		case !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
+		// A lost race shows the winner's row: this is a later statement.
+		var genesis []byte
+		if err := tx.QueryRow(ctx, feedFind, name).Scan(&f.id, &f.chain.Network, &genesis, &head); err != nil {
+			return err
+		}
+		f.chain.Genesis = [32]byte(genesis)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("livefeed: open feed %q: %w", name, err)
+	}
+	if err := f.sameChain(chain); err != nil {
+		return nil, err
+	}
+	f.hub.published = uint64(head)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if winner := s.feeds[name]; winner != nil {
+		return winner, nil
+	}
+	s.feeds[name] = f
+	switch s.phase {
+	case phaseRunning:
+		s.start(f)
+	case phaseStopped:
+		f.queue.close()
+	}
+	return f, nil
 }
 
-type Page struct {
-	Rows []PageRow
-	More bool
-	Last int64
-}
-
-type LogQuery struct {
-	After     uint64
-	AfterTag  [8]byte
-	Selectors []Selector
-	Limit     int
-}
-
-type LogPage struct {
-	Groups   []Group
-	Full     bool
-	Examined uint64
-	Head     uint64
-	HeadTag  [8]byte
-	Now      uint64
-	Due      bool
-	Epoch    string
-}
-
-type AdmissionLimit struct {
-	Service                         string
-	MaxBytes, MaxObservations       uint32
-	EnvelopeBytes, ObservationBytes int
-	Until                           uint64
-}
-
-func Configure(*pgxpool.Config)                              {}
-func NewStore(ctx context.Context, c Config) (*Store, error) { return nil, nil }
-func (*Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, error) {
-	return nil, nil
-}
-func (*Store) Feed(name string) *Feed        { return nil }
-func (*Store) Feeds() []*Feed                { return nil }
-func (*Store) Run(ctx context.Context) error { return nil }
-func (*Feed) Name() string                   { return "" }
-func (*Feed) ID() int32                      { return 0 }
-func (*Feed) Chain() Chain                   { return Chain{} }
-
-func (*Feed) Append(ctx context.Context, p *Proposal) (Receipt, error) { return Receipt{}, nil }
-func (*Feed) Submit(ctx context.Context, p *Proposal) *Pending         { return nil }
-func (*Pending) Wait(ctx context.Context) (Receipt, error)             { return Receipt{}, nil }
-func (*Feed) Drain(ctx context.Context, t uint64, budget int) (remaining bool, err error) {
-	return false, nil
-}
-func (*Feed) Stats(ctx context.Context) (Stats, error)                        { return Stats{}, nil }
-func (*Feed) Cut(ctx context.Context, q Querier) (Cut, error)                 { return Cut{}, nil }
-func (*Feed) Advance(ctx context.Context, q Querier, t uint64) error          { return nil }
-func (*Feed) Page(ctx context.Context, q Querier, p PageQuery) (Page, error)  { return Page{}, nil }
-func (*Feed) Log(ctx context.Context, q Querier, l LogQuery) (LogPage, error) { return LogPage{}, nil }
-func (*Feed) TagAt(ctx context.Context, q Querier, seq uint64) ([8]byte, error) {
-	return [8]byte{}, nil
-}
-func (*Feed) Blobs(ctx context.Context, q Querier, sums [][32]byte) (map[[32]byte][]byte, error) {
-	return nil, nil
-}
-func (*Feed) Drive(ctx context.Context, q Querier, s []Selector) ([]Selector, error) { return s, nil }
-func (*Feed) Watch(selectors ...Selector) *Waiter                                    { return nil }
-func (w *Waiter) C() <-chan struct{}                                                 { return w.c }
-func (w *Waiter) Close()                                                             {}
-func (*Feed) SetLimits(ctx context.Context, q Querier, limits []AdmissionLimit) error {
+func (f *Feed) sameChain(chain Chain) error {
+	if f.chain != chain {
+		return fmt.Errorf("livefeed: feed %q holds outputs of chain %s (genesis %x), not of %s (genesis %x): use another feed name or the feed's own chain",
+			f.name, f.chain.Network, f.chain.Genesis, chain.Network, chain.Genesis)
+	}
 	return nil
 }
-func (*Feed) Limits(ctx context.Context, q Querier) ([]AdmissionLimit, error) { return nil, nil }
-func DecodeGroup(body []byte) (*Proposal, error)                              { return nil, nil }
+
+// Feed returns an ensured feed, or nil.
+func (s *Store) Feed(name string) *Feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feeds[name]
+}
+
+// Feeds returns the ensured feeds by name.
+func (s *Store) Feeds() []*Feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.feeds), func(a, b *Feed) int { return strings.Compare(a.name, b.name) })
+}
+
+// Run is the store's life: the committer and the wake-up of every feed, the listener, the backstop and the timer worker
+// run until ctx ends. Then commits under way are finished, what still waits is refused with Unavailable,
+// and Run returns nil once nothing of ours runs. It can be called once.
+func (s *Store) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	s.mu.Lock()
+	if s.phase != phaseNew {
+		s.mu.Unlock()
+		return errors.New("livefeed: a store runs once")
+	}
+	s.phase = phaseRunning
+	s.start = func(f *Feed) {
+		wg.Go(func() { f.commitLoop(ctx) })
+		wg.Go(func() { f.followLoop(ctx) })
+	}
+	for _, f := range s.feeds {
+		s.start(f)
+	}
+	s.mu.Unlock()
+
+	if !s.cfg.NoListen {
+		wg.Go(func() { s.listenLoop(ctx) })
+	}
+	wg.Go(func() { s.backstopLoop(ctx) })
+	wg.Go(func() { s.timerLoop(ctx) })
+
+	<-ctx.Done()
+	s.mu.Lock()
+	s.phase, s.start = phaseStopped, nil
+	s.mu.Unlock()
+	wg.Wait()
+	return nil
+}
+
+// pause waits for d or the end of ctx, and reports whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,63 @@
+package livefeed
+
+import (
+	"context"
+	"fmt"
+)
+
+// T, the feed's time, is the database's clock_timestamp() in whole seconds, but never less than the last evaluated
+// time. It is only ever computed in SQL, in the statement whose other answers it dates.
+
+// Cut is one instant of a feed, all of it from one statement.
+type Cut struct {
+	W         uint64  // the head: every group <= W is in what a snapshot at W shows
+	Tag       [8]byte // of group W
+	Now       uint64  // T
+	Evaluated uint64  // every timer with a deadline up to here is in the log
+	Due       bool    // a timer with a deadline <= Now is not
+	Floor     uint64
+	Epoch     string
+}
+
+const feedCut = `
+select f.epoch, h.head, h.tag, fl.floor, c.evaluated, t.now,
+       exists (select from row_version v
+               where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= t.now)
+from feed f
+join feed_head h on h.feed_id = f.id
+join feed_floor fl on fl.feed_id = f.id
+join feed_clock c on c.feed_id = f.id
+-- volatile, so it is neither pulled up nor evaluated twice
+cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
+where f.id = $1`
+
+// Cut reads the head, the time and whether a timer is due, in one statement: with two, a row that expired between them
+// could be part of a snapshot. If Due, [Feed.Drain] to Now and cut again; when the drain's budget is spent, evaluate at
+// Evaluated instead of Now.
+func (f *Feed) Cut(ctx context.Context, q Querier) (Cut, error) {
+	var c Cut
+	var head, floor, evaluated, now int64
+	var tag []byte
+	err := q.QueryRow(ctx, feedCut, f.id).Scan(&c.Epoch, &head, &tag, &floor, &evaluated, &now, &c.Due)
+	if err != nil {
+		return Cut{}, fmt.Errorf("livefeed: cut feed %q: %w", f.name, err)
+	}
+	c.W, c.Floor, c.Evaluated, c.Now = uint64(head), uint64(floor), uint64(evaluated), uint64(now)
+	c.Tag = [8]byte(tag)
+	return c, nil
+}
+
+const clockAdvance = `update feed_clock set evaluated = $2 where feed_id = $1 and evaluated < $2`
+
+// Advance makes T never fall below t again, also after a restart or on a node whose clock is behind. Whoever
+// promises something computed from T calls it in the transaction that makes the promise, after its last [Feed.Drain].
+// The row is written once a second at most; calls that meet there wait for each other's commit.
+func (f *Feed) Advance(ctx context.Context, q Querier, t uint64) error {
+	if t > maxSequence {
+		return fmt.Errorf("livefeed: time %d is out of range", t)
+	}
+	if _, err := q.Exec(ctx, clockAdvance, f.id, int64(t)); err != nil {
+		return fmt.Errorf("livefeed: advance the clock of feed %q: %w", f.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package livefeed
+
+import "sync"
+
+// hub is who sleeps on a feed in this process, and how far its log has been announced to them. A wake-up is a hint:
+// the woken one reads the log, and a spurious wake costs one read.
+type hub struct {
+	count func(delta int) // static: the waiters gauge
+
+	// mu guards what follows. Nothing else is locked and nothing blocks while it is held.
+	mu        sync.Mutex
+	published uint64 // every group <= published was announced to whoever was registered then
+	waiters   map[Selector]map[*Waiter]struct{}
+	size      int
+}
+
+func (h *hub) init(count func(int)) {
+	h.count = count
+	h.waiters = map[Selector]map[*Waiter]struct{}{}
+}
+
+// Waiter is woken when a group may concern its selectors.
+type Waiter struct {
+	hub       *hub
+	c         chan struct{} // capacity 1, never closed
+	selectors []Selector
+	closed    bool // guarded by hub.mu
+}
+
+// Watch registers a waiter. The caller first registers, then reads the log, then sleeps on C: a group committed after
+// the read is then announced to a waiter that is registered already. It is woken when a group touches a row
+// that has or had any of the selectors, and by every group that holds an invalidate. Without selectors, or with [All]
+// among them, every group wakes it. Close it.
+func (f *Feed) Watch(selectors ...Selector) *Waiter {
+	w := &Waiter{hub: &f.hub, c: make(chan struct{}, 1), selectors: sortSelectors(append([]Selector(nil), selectors...))}
+	for _, s := range selectors {
+		if s == All {
+			w.selectors = nil
+		}
+	}
+	if len(w.selectors) == 0 {
+		w.selectors = []Selector{All}
+	}
+	f.hub.add(w)
+	return w
+}
+
+// C is sent to, without blocking, on each wake-up; wake-ups that were not received yet merge into one. It is never closed.
+func (w *Waiter) C() <-chan struct{} { return w.c }
+
+// Close forgets the waiter. It may be called more than once.
+func (w *Waiter) Close() { w.hub.remove(w) }
+
+func (w *Waiter) wake() {
+	select {
+	case w.c <- struct{}{}:
+	default:
+	}
+}
+
+func (h *hub) add(w *Waiter) {
+	h.mu.Lock()
+	for _, s := range w.selectors {
+		set := h.waiters[s]
+		if set == nil {
+			set = map[*Waiter]struct{}{}
+			h.waiters[s] = set
+		}
+		set[w] = struct{}{}
+	}
+	h.size++
+	h.mu.Unlock()
+	h.count(1)
+}
+
+func (h *hub) remove(w *Waiter) {
+	h.mu.Lock()
+	if w.closed {
+		h.mu.Unlock()
+		return
+	}
+	w.closed = true
+	for _, s := range w.selectors {
+		if delete(h.waiters[s], w); len(h.waiters[s]) == 0 {
+			delete(h.waiters, s)
+		}
+	}
+	h.size--
+	h.mu.Unlock()
+	h.count(-1)
+}
+
+func (h *hub) waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.size
+}
+
+// position returns how far the log was announced, and whether anybody would hear more.
+func (h *hub) position() (published uint64, anybody bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.published, h.size > 0
+}
+
+// announcement is what some groups mean to waiters.
+type announcement struct {
+	selectors map[Selector]struct{}
+	everyone  bool // an invalidate is among them, or what they hold is not known
+}
+
+func (a *announcement) add(g *Group) {
+	if a.selectors == nil {
+		a.selectors = map[Selector]struct{}{}
+	}
+	for _, s := range groupSelectors(g.Changes) {
+		if s == All {
+			a.everyone = true
+		}
+		a.selectors[s] = struct{}{}
+	}
+}
+
+// publish announces the groups first..last. It returns false if groups before first were not announced yet: those are
+// for followLoop to read, and so is telling of this range again.
+func (h *hub) publish(first, last uint64, a announcement) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if last <= h.published {
+		return true
+	}
+	if a.everyone {
+		for _, set := range h.waiters {
+			for w := range set {
+				w.wake()
+			}
+		}
+	} else {
+		for s := range a.selectors {
+			for w := range h.waiters[s] {
+				w.wake()
+			}
+		}
+		for w := range h.waiters[All] {
+			w.wake()
+		}
+	}
+	if first > h.published+1 {
+		return false
+	}
+	h.published = last
+	return true
+}
+
+// groupSelectors returns the selectors a group is posted under: those of its rows before and after each edit, or a
+// row that leaves would never be seen leaving; and All if it concerns every query.
+func groupSelectors(changes []Change) []Selector {
+	var out []Selector
+	for i := range changes {
+		c := &changes[i]
+		if c.Op == Invalidate {
+			out = append(out, All)
+		}
+		out = append(out, c.Before.Selectors()...)
+		if c.After != c.Before {
+			out = append(out, c.After.Selectors()...)
+		}
+	}
+	return sortSelectors(out)
+}

@@ -1,0 +1,254 @@
+package livefeed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Commits of other processes arrive as notifications, payload "feed id:head". They are hints: one that is lost costs
+// the backstop's period and nothing else.
+
+const (
+	notifyChannel = "overlayd_feed"
+
+	// listenIdle is after how long without a notification the listener asks whether its connection still lives.
+	listenIdle = 15 * time.Second
+
+	// followGroups bounds how many groups are read to wake only whom they concern; further behind, everybody wakes.
+	followGroups = 4096
+	followPage   = 256
+)
+
+const (
+	headsRead  = `select feed_id, head from feed_head where feed_id = any($1)`
+	followRead = `select seq, changes from feed_group where feed_id = $1 and seq > $2 and seq <= $3 order by seq limit $4`
+)
+
+// listenLoop keeps one listening connection: it connects, LISTENs, then reads all heads (what was committed
+// before the LISTEN is never notified), then waits. A connection that died is logged, counted and replaced.
+func (s *Store) listenLoop(ctx context.Context) {
+	backoff := firstBackoff
+	for {
+		up, err := s.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if up {
+			backoff = firstBackoff
+		}
+		s.metrics.listenerRestarts.Inc()
+		s.log.Warn("livefeed: the listening connection was lost and is replaced; until then other processes' commits are seen by polling", "err", err, "in", backoff)
+		if !pause(ctx, backoff) {
+			return
+		}
+		backoff = min(2*backoff, lastBackoff)
+	}
+}
+
+// listen serves one connection until it fails. up reports whether it was listening.
+func (s *Store) listen(ctx context.Context) (up bool, err error) {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer closeConn(conn)
+	if _, err := conn.Exec(ctx, "listen "+notifyChannel); err != nil {
+		return false, fmt.Errorf("listen: %w", err)
+	}
+	if err := s.readHeads(ctx, conn); err != nil {
+		return false, err
+	}
+	s.metrics.listening.Set(1)
+	defer s.metrics.listening.Set(0)
+	for {
+		wait, cancel := context.WithTimeout(ctx, listenIdle)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		switch {
+		case err == nil:
+			s.metrics.notifications.Inc()
+			s.notified(n.PID, n.Payload)
+		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
+			if err := s.readHeads(ctx, conn); err != nil {
+				return true, err
+			}
+		default:
+			return true, fmt.Errorf("wait for a notification: %w", err)
+		}
+	}
+}
+
+// connect opens a connection of the store's own, with the pool's settings.
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+	timeout, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(timeout, s.cfg.Pool.Config().ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return conn, nil
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it is thrown away, whatever it says
+}
+
+func (s *Store) notified(pid uint32, payload string) {
+	left, right, ok := strings.Cut(payload, ":")
+	id, err1 := strconv.ParseInt(left, 10, 32)
+	head, err2 := strconv.ParseUint(right, 10, 63)
+	if !ok || err1 != nil || err2 != nil {
+		s.log.Warn("livefeed: a notification of unknown form was left alone", "channel", notifyChannel)
+		return
+	}
+	for _, f := range s.Feeds() {
+		if f.id != int32(id) {
+			continue
+		}
+		// Our committer announces its own commit, from memory.
+		if pid == 0 || f.writer.Load() != pid {
+			f.nudge(head)
+		}
+	}
+}
+
+// backstopLoop reads all heads at a fixed period, in one query for the process, so that a lost notification is only late.
+func (s *Store) backstopLoop(ctx context.Context) {
+	t := time.NewTicker(s.cfg.Backstop)
+	defer t.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		work, cancel := context.WithTimeout(ctx, attemptTimeout)
+		err := s.readHeads(work, s.cfg.Pool)
+		cancel()
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.Warn("livefeed: the feeds' heads could not be read; tried again each period", "err", err, "period", s.cfg.Backstop)
+		}
+		failing = err != nil
+	}
+}
+
+// readHeads tells every feed its head.
+func (s *Store) readHeads(ctx context.Context, q Querier) error {
+	byID := map[int32]*Feed{}
+	var ids []int32
+	for _, f := range s.Feeds() {
+		byID[f.id] = f
+		ids = append(ids, f.id)
+	}
+	if len(ids) == 0 {
+		_, err := q.Exec(ctx, "select 1")
+		return err
+	}
+	rows, err := q.Query(ctx, headsRead, ids)
+	if err != nil {
+		return fmt.Errorf("read the heads: %w", err)
+	}
+	var id int32
+	var head int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &head}, func() error {
+		byID[id].nudge(uint64(head))
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read the heads: %w", err)
+	}
+	return nil
+}
+
+// nudge says that the feed's head is at least this.
+func (f *Feed) nudge(head uint64) {
+	for {
+		old := f.target.Load()
+		if head <= old || f.target.CompareAndSwap(old, head) {
+			break
+		}
+	}
+	if published, _ := f.hub.position(); head <= published {
+		return
+	}
+	select {
+	case f.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// followLoop announces what this process's committer did not: groups of other processes, and of ours whose answer
+// was lost.
+func (f *Feed) followLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.nudged:
+		}
+		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
+			// The backstop nudges again.
+			f.store.log.Warn("livefeed: groups of another process could not be read", "feed", f.name, "err", err)
+		}
+	}
+}
+
+func (f *Feed) follow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	for {
+		target := f.target.Load()
+		published, anybody := f.hub.position()
+		if published >= target {
+			return nil
+		}
+		if !anybody || target-published > followGroups {
+			f.hub.publish(published+1, target, announcement{everyone: true})
+			continue
+		}
+		a, last, err := f.announcementOf(ctx, published, target)
+		if err != nil {
+			return err
+		}
+		f.hub.publish(published+1, last, a)
+	}
+}
+
+// announcementOf reads groups after published, at most up to target, and returns the last one it covers.
+func (f *Feed) announcementOf(ctx context.Context, published, target uint64) (announcement, uint64, error) {
+	rows, err := f.store.cfg.Pool.Query(ctx, followRead, f.id, int64(published), int64(target), followPage)
+	if err != nil {
+		return announcement{}, 0, fmt.Errorf("read groups after %d: %w", published, err)
+	}
+	var a announcement
+	last := published
+	var seq int64
+	var record []byte
+	_, err = pgx.ForEachRow(rows, []any{&seq, &record}, func() error {
+		last++
+		changes, err := decodeRecord(record)
+		if err != nil || uint64(seq) != last {
+			// Whoever is woken reads the log, and is told there what is wrong with it.
+			a.everyone = true
+			last = uint64(seq)
+			return nil
+		}
+		a.add(&Group{Changes: changes})
+		return nil
+	})
+	if err != nil {
+		return announcement{}, 0, fmt.Errorf("read groups after %d: %w", published, err)
+	}
+	if last == published { // the log has a hole there
+		return announcement{everyone: true}, target, nil
+	}
+	return a, last, nil
+}

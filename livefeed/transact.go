@@ -1,0 +1,489 @@
+package livefeed
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A transaction of the committer is two pipelines: the first takes the head lock and reads what the plan needs, the
+// second writes everything, advances the head, notifies once and commits. READ COMMITTED: each statement sees
+// what is committed when it starts, so nothing may share a statement with the lock.
+
+const (
+	txBegin = "begin isolation level read committed"
+
+	// Every join below goes from a few keys to an index; the planner shall not think otherwise because a table has no
+	// statistics yet.
+	txPlanner = `select set_config('enable_memoize', 'off', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true)`
+
+	headLock = `select head, tag, next_ver, live from feed_head where feed_id = $1 for update`
+
+	clockRead = `
+select t.now, c.evaluated,
+       exists (select from row_version v
+               where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= t.now)
+from feed_clock c
+cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
+where c.feed_id = $1`
+
+	keyFind = `select key, body, seq from group_key where feed_id = $1 and key = any($2)`
+
+	// stateColumns are read by scanState, in this order.
+	stateColumns = `v.ver, v.order_key, v.valid_from, v.expires_at, v.attributes, v.context_schema, v.context, v.evidence, v.evidence_size, v.readers, v.hidden`
+
+	rowFind = `
+select ` + stateColumns + ` from row_version v
+where v.feed_id = $1 and v.outpoint = any($2) and v.valid_to = 9223372036854775807`
+
+	rowDue = `
+select ` + stateColumns + ` from row_version v
+where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= $2
+order by v.expires_at, v.order_key limit $3`
+
+	// Sorted, so that two feeds that bring the same evidence take their places in one order.
+	blobPut = `
+insert into blob (sha, bytes)
+select u.sha, u.bytes from unnest($1::bytea[], $2::bytea[]) as u(sha, bytes) order by u.sha
+on conflict (sha) do nothing`
+
+	versionEnd = `
+with ended as (
+  update row_version v set valid_to = u.seq
+  from unnest($2::bigint[], $3::bigint[]) as u(ver, seq)
+  where v.feed_id = $1 and v.ver = u.ver and v.valid_to = 9223372036854775807
+  returning v.order_key, v.valid_from, v.valid_to, v.selectors
+), closed as (
+  update posting p set valid_to = e.valid_to
+  from (select e.order_key, e.valid_from, e.valid_to, s.selector from ended e cross join lateral unnest(e.selectors) as s(selector)) e
+  where p.feed_id = $1 and p.selector = e.selector and p.order_key = e.order_key
+    and p.valid_from = e.valid_from and p.valid_to = 9223372036854775807
+  returning 1
+)
+-- The commit is on its way behind this statement: what does not fit must fail here, in SQL.
+select 1 / ((select count(*) from ended) = $4 and (select count(*) from closed) = $5)::int`
+
+	// Arrays inside arrays are not ragged in Postgres: selectors and readers travel as array literals.
+	versionPut = `
+with made as (
+  insert into row_version (feed_id, ver, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
+                           context_schema, context, evidence, evidence_size, readers, hidden)
+  select $1, u.ver, u.outpoint, u.order_key, u.valid_from, u.valid_to, nullif(u.expires_at, 0), u.attributes, u.selectors::bytea[],
+         u.context_schema, u.context, u.evidence, u.evidence_size, u.readers::bytea[], u.hidden
+  from unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::text[],
+              $10::bytea[], $11::bytea[], $12::bytea[], $13::int[], $14::text[], $15::boolean[])
+       as u(ver, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
+            context_schema, context, evidence, evidence_size, readers, hidden)
+  returning ver, order_key, valid_from, valid_to, selectors
+)
+insert into posting (feed_id, selector, order_key, valid_from, valid_to, ver)
+select $1, s.selector, m.order_key, m.valid_from, m.valid_to, m.ver from made m cross join lateral unnest(m.selectors) as s(selector)`
+
+	groupPut = `
+insert into feed_group (feed_id, seq, tag, committed_at, changes)
+select $1, u.seq, u.tag, $2, u.changes from unnest($3::bigint[], $4::bytea[], $5::bytea[]) as u(seq, tag, changes)`
+
+	selectorPut = `
+insert into group_selector (feed_id, selector, seq)
+select $1, u.selector, u.seq from unnest($2::bytea[], $3::bigint[]) as u(selector, seq)`
+
+	keyPut = `
+insert into group_key (feed_id, key, body, seq)
+select $1, u.key, u.body, u.seq from unnest($2::bytea[], $3::bytea[], $4::bigint[]) as u(key, body, seq)`
+
+	// An Open may hold the row until its commit: the next transaction writes it then.
+	clockWrite = `
+update feed_clock c set evaluated = $2
+from (select feed_id from feed_clock where feed_id = $1 and evaluated < $2 for update skip locked) free
+where c.feed_id = free.feed_id`
+
+	headWrite = `update feed_head set head = $2, tag = $3, next_ver = $4, live = $5 where feed_id = $1`
+
+	headNotify = `select pg_notify('` + notifyChannel + `', $1)`
+)
+
+// reads are what a plan wants to know besides head, clock and limits.
+type reads struct {
+	keys, outpoints [][]byte
+	dueAt           uint64 // for a drain: its time
+	dueLimit        int    // and its rows; 0 = no drain
+}
+
+func batchReads(batch []*Pending) reads {
+	var r reads
+	seen := map[Outpoint]struct{}{}
+	for _, n := range batch {
+		r.keys = append(r.keys, n.key[:])
+		if n.fault != nil {
+			continue
+		}
+		for i := range n.p.Edits {
+			e := &n.p.Edits[i]
+			if _, ok := seen[e.Outpoint]; ok || e.Op == Invalidate {
+				continue
+			}
+			seen[e.Outpoint] = struct{}{}
+			o := e.Outpoint.Bytes()
+			r.outpoints = append(r.outpoints, o[:])
+		}
+	}
+	return r
+}
+
+func timerReads(t uint64, limit int) reads { return reads{dueAt: min(t, maxSequence), dueLimit: limit} }
+
+// transact runs one transaction: lock and read, fill in the plan, write and commit, announce. sending, if given,
+// is called just before the commit is sent: an error after that leaves the outcome unknown, unless the database
+// itself refused. On success the plan's groups are durable.
+func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending func()) (*plan, error) {
+	conn, err := f.store.cfg.Writer.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("acquire a writer connection: %w", err)
+	}
+	// Release closes a connection that is not idle, and the server then rolls back.
+	defer conn.Release()
+
+	pl, err := f.readPlan(ctx, conn, r)
+	if err != nil {
+		rollback(ctx, conn)
+		return nil, err
+	}
+	fill(pl)
+	if hook := f.hooks.planned; hook != nil {
+		hook()
+	}
+	if len(pl.groups) == 0 && pl.evaluated == 0 {
+		rollback(ctx, conn)
+		return pl, nil
+	}
+	if sending != nil {
+		sending()
+	}
+	f.writer.Store(conn.Conn().PgConn().PID())
+	defer f.writer.Store(0)
+	if err := f.writePlan(ctx, conn, pl); err != nil {
+		rollback(ctx, conn)
+		return nil, err
+	}
+	f.committed(pl)
+	return pl, nil
+}
+
+// committed announces the plan's groups to this process.
+func (f *Feed) committed(pl *plan) {
+	if len(pl.groups) == 0 {
+		return
+	}
+	if hook := f.hooks.committed; hook != nil {
+		hook(pl.head)
+	}
+	var a announcement
+	for i := range pl.groups {
+		a.add(&pl.groups[i])
+	}
+	if !f.hub.publish(pl.first+1, pl.head, a) {
+		f.nudge(pl.head)
+	}
+	m := f.store.metrics
+	m.groups.WithLabelValues(f.name).Add(float64(len(pl.groups)))
+	m.batch.WithLabelValues(f.name).Observe(float64(len(pl.groups)))
+	m.drained.WithLabelValues(f.name).Add(float64(pl.expired))
+}
+
+func rollback(ctx context.Context, conn *pgxpool.Conn) {
+	if pg := conn.Conn().PgConn(); !pg.IsClosed() && pg.TxStatus() != 'I' {
+		// A failure leaves the connection in its transaction, and Release closes it.
+		_, _ = conn.Exec(ctx, "rollback")
+	}
+}
+
+func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan, error) {
+	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}}
+	b := &pgx.Batch{}
+	b.Queue(txBegin)
+	b.Queue(txPlanner)
+	b.Queue(headLock, f.id).QueryRow(func(r pgx.Row) error {
+		var head int64
+		var tag []byte
+		if err := r.Scan(&head, &tag, &pl.nextVer, &pl.live); err != nil {
+			return fmt.Errorf("lock the head: %w", err)
+		}
+		pl.head, pl.first, pl.tag = uint64(head), uint64(head), [8]byte(tag)
+		return nil
+	})
+	b.Queue(clockRead, f.id).QueryRow(func(r pgx.Row) error {
+		var now, clock int64
+		if err := r.Scan(&now, &clock, &pl.due); err != nil {
+			return fmt.Errorf("read the clock: %w", err)
+		}
+		pl.now, pl.clock = uint64(now), uint64(clock)
+		return nil
+	})
+	b.Queue(limitsGet, f.id).Query(func(rows pgx.Rows) (err error) {
+		pl.limits, err = scanLimits(rows)
+		return err
+	})
+	if len(r.keys) > 0 {
+		b.Queue(keyFind, f.id, r.keys).Query(pl.scanKeys)
+	}
+	if len(r.outpoints) > 0 {
+		b.Queue(rowFind, f.id, r.outpoints).Query(func(rows pgx.Rows) error {
+			return eachState(rows, func(v *row) { pl.rows[v.outpoint] = v })
+		})
+	}
+	if r.dueLimit > 0 {
+		b.Queue(rowDue, f.id, int64(r.dueAt), r.dueLimit+1).Query(func(rows pgx.Rows) error {
+			return eachState(rows, func(v *row) {
+				// The clock was read before: what fell due since waits for the next drain.
+				if v.state.ExpiresAt <= pl.now {
+					pl.rows[v.outpoint] = v
+					pl.dueRows = append(pl.dueRows, v)
+				}
+			})
+		})
+	}
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("lock and read: %w", err)
+	}
+	if pl.head+uint64(2*len(r.outpoints)+len(r.keys)+r.dueLimit) > maxSequence {
+		return nil, fmt.Errorf("%w: its sequences are used up", errPlan)
+	}
+	return pl, nil
+}
+
+func (pl *plan) scanKeys(rows pgx.Rows) error {
+	var key, body []byte
+	var seq int64
+	_, err := pgx.ForEachRow(rows, []any{&key, &body, &seq}, func() error {
+		pl.keys[[16]byte(key)] = knownKey{body: [16]byte(body), seq: uint64(seq)}
+		return nil
+	})
+	return err
+}
+
+func scanLimits(rows pgx.Rows) ([]AdmissionLimit, error) {
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (AdmissionLimit, error) {
+		var l AdmissionLimit
+		var bytes, observations, envelope, observation, until int64
+		err := r.Scan(&l.Service, &bytes, &observations, &envelope, &observation, &until)
+		l.MaxBytes, l.MaxObservations = uint32(bytes), uint32(observations)
+		l.EnvelopeBytes, l.ObservationBytes, l.Until = int(envelope), int(observation), uint64(until)
+		return l, err
+	})
+}
+
+// stateScan receives stateColumns.
+type stateScan struct {
+	ver, from                       int64
+	expires                         *int64
+	order, attributes, schema, body []byte
+	evidence                        []byte
+	size                            int32
+	readers                         [][]byte
+	hidden                          bool
+}
+
+func (s *stateScan) targets() []any {
+	return []any{&s.ver, &s.order, &s.from, &s.expires, &s.attributes, &s.schema, &s.body, &s.evidence, &s.size, &s.readers, &s.hidden}
+}
+
+// row makes a version of what was scanned.
+func (s *stateScan) row() (*row, error) {
+	bad := func(what string, err error) (*row, error) {
+		return nil, fmt.Errorf("%w: %s of row version %d: %v", errPlan, what, s.ver, err)
+	}
+	v := &row{ver: s.ver, from: uint64(s.from), to: live, orderKey: s.order, state: &State{Hidden: s.hidden}}
+	var err error
+	if v.state.Order, v.outpoint, err = orderOf(s.order); err != nil {
+		return bad("order key", err)
+	}
+	if v.state.Attributes, err = decodeAttributes(s.attributes); err != nil {
+		return bad("attributes", err)
+	}
+	if len(s.evidence) != 32 {
+		return bad("evidence", fmt.Errorf("%d bytes", len(s.evidence)))
+	}
+	v.state.Evidence = Evidence{SHA256: [32]byte(s.evidence), Size: int(s.size)}
+	if s.schema != nil {
+		v.state.Context = &Context{Schema: string(s.schema), Bytes: append([]byte{}, s.body...)}
+	}
+	if s.expires != nil {
+		v.state.ExpiresAt = uint64(*s.expires)
+	}
+	for _, r := range s.readers {
+		if len(r) != 33 {
+			return bad("readers", fmt.Errorf("%d bytes", len(r)))
+		}
+		v.state.Readers = append(v.state.Readers, [33]byte(r))
+	}
+	return v, nil
+}
+
+func eachState(rows pgx.Rows, each func(*row)) error {
+	defer rows.Close()
+	for rows.Next() {
+		var s stateScan // not shared between rows: the values are kept
+		if err := rows.Scan(s.targets()...); err != nil {
+			return err
+		}
+		v, err := s.row()
+		if err != nil {
+			return err
+		}
+		v.selectors = v.state.Selectors()
+		each(v)
+	}
+	return rows.Err()
+}
+
+// writePlan sends everything and the commit in one pipeline.
+func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) error {
+	b := &pgx.Batch{}
+	pl.queueBlobs(b)
+	pl.queueEnded(b, f.id)
+	pl.queueMade(b, f.id)
+	pl.queueGroups(b, f.id)
+	if pl.evaluated > 0 {
+		b.Queue(clockWrite, f.id, int64(pl.evaluated))
+	}
+	if len(pl.groups) > 0 {
+		b.Queue(headWrite, f.id, int64(pl.head), pl.tag[:], pl.nextVer, pl.live)
+		b.Queue(headNotify, strconv.FormatInt(int64(f.id), 10)+":"+strconv.FormatUint(pl.head, 10))
+	}
+	committed := false
+	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+		committed = tag.String() == "COMMIT"
+		return nil
+	})
+	results := conn.SendBatch(ctx, b)
+	if hook := f.hooks.sent; hook != nil {
+		hook(conn.Conn().PgConn().PID())
+	}
+	if err := results.Close(); err != nil {
+		return fmt.Errorf("write and commit: %w", err)
+	}
+	if !committed {
+		return fmt.Errorf("%w: the transaction was rolled back at its commit", errPlan)
+	}
+	return nil
+}
+
+func (pl *plan) queueBlobs(b *pgx.Batch) {
+	if len(pl.blobs) == 0 {
+		return
+	}
+	shas := make([][]byte, 0, len(pl.blobs))
+	bytes := make([][]byte, 0, len(pl.blobs))
+	for sha, data := range pl.blobs {
+		shas = append(shas, append([]byte(nil), sha[:]...))
+		bytes = append(bytes, data)
+	}
+	b.Queue(blobPut, shas, bytes)
+}
+
+func (pl *plan) queueEnded(b *pgx.Batch, feed int32) {
+	if len(pl.ended) == 0 {
+		return
+	}
+	var vers, seqs []int64
+	postings := 0
+	for _, v := range pl.ended {
+		vers = append(vers, v.ver)
+		seqs = append(seqs, int64(v.to))
+		postings += len(v.selectors)
+	}
+	b.Queue(versionEnd, feed, vers, seqs, len(vers), postings)
+}
+
+func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
+	var ver, from, to, expires []int64
+	var outpoint, order, attributes, schema, context, evidence [][]byte
+	var selectors []string
+	var readers []*string
+	var size []int32
+	var hidden []bool
+	for _, v := range pl.made {
+		if v.from == v.to {
+			continue
+		}
+		o := v.outpoint.Bytes()
+		ver = append(ver, pl.nextVer)
+		pl.nextVer++
+		outpoint = append(outpoint, o[:])
+		order = append(order, v.orderKey)
+		from = append(from, int64(v.from))
+		to = append(to, int64(v.to))
+		s := v.state
+		expires = append(expires, int64(s.ExpiresAt))
+		attributes = append(attributes, appendAttributes(nil, s.Attributes))
+		selectors = append(selectors, byteaArray(len(v.selectors), func(i int) []byte { return v.selectors[i][:] }))
+		if s.Context != nil {
+			schema, context = append(schema, []byte(s.Context.Schema)), append(context, s.Context.Bytes)
+		} else {
+			schema, context = append(schema, nil), append(context, nil)
+		}
+		evidence = append(evidence, s.Evidence.SHA256[:])
+		size = append(size, int32(s.Evidence.Size))
+		if s.Readers != nil {
+			readers = append(readers, new(byteaArray(len(s.Readers), func(i int) []byte { return s.Readers[i][:] })))
+		} else {
+			readers = append(readers, nil)
+		}
+		hidden = append(hidden, s.Hidden)
+	}
+	if len(ver) > 0 {
+		b.Queue(versionPut, feed, ver, outpoint, order, from, to, expires, attributes, selectors, schema, context, evidence, size, readers, hidden)
+	}
+}
+
+func (pl *plan) queueGroups(b *pgx.Batch, feed int32) {
+	if len(pl.groups) == 0 {
+		return
+	}
+	var seqs, selectorSeqs, keySeqs []int64
+	var tags, changes, selectors, keys, bodies [][]byte
+	for i := range pl.groups {
+		g := &pl.groups[i]
+		seqs = append(seqs, int64(g.Sequence))
+		tags = append(tags, g.Tag[:])
+		changes = append(changes, appendRecord(nil, g.Changes))
+		for _, s := range groupSelectors(g.Changes) {
+			selectors = append(selectors, append([]byte(nil), s[:]...))
+			selectorSeqs = append(selectorSeqs, int64(g.Sequence))
+		}
+	}
+	for i := range pl.newKeys {
+		k := &pl.newKeys[i]
+		keys, bodies, keySeqs = append(keys, k.key[:]), append(bodies, k.body[:]), append(keySeqs, int64(k.seq))
+	}
+	b.Queue(groupPut, feed, int64(pl.now), seqs, tags, changes)
+	if len(selectors) > 0 {
+		b.Queue(selectorPut, feed, selectors, selectorSeqs)
+	}
+	if len(keys) > 0 {
+		b.Queue(keyPut, feed, keys, bodies, keySeqs)
+	}
+}
+
+// byteaArray writes the literal of an array of n byte strings.
+func byteaArray(n int, at func(i int) []byte) string {
+	var s strings.Builder
+	s.WriteByte('{')
+	for i := range n {
+		if i > 0 {
+			s.WriteByte(',')
+		}
+		s.WriteString(`"\\x`)
+		s.WriteString(hex.EncodeToString(at(i)))
+		s.WriteByte('"')
+	}
+	s.WriteByte('}')
+	return s.String()
+}
