@@ -53,6 +53,7 @@ type evidence struct {
 // feed is a model of the rows, strict about every edit.
 type feed struct {
 	t        *testing.T
+	key      *regexp.Regexp
 	keys     map[string]bool
 	rows     map[outpoint]bool
 	expiring map[outpoint]bool
@@ -63,7 +64,7 @@ type feed struct {
 }
 
 func newFeed(t *testing.T) *feed {
-	return &feed{t: t, keys: map[string]bool{}, rows: map[outpoint]bool{}, expiring: map[outpoint]bool{}, ops: map[string]int{}}
+	return &feed{t: t, key: regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`), keys: map[string]bool{}, rows: map[outpoint]bool{}, expiring: map[outpoint]bool{}, ops: map[string]int{}}
 }
 
 // apply checks one line against the contract and the model.
@@ -75,7 +76,7 @@ func (f *feed) apply(text []byte) []evidence {
 	if err := d.Decode(&g); err != nil {
 		f.t.Fatalf("%v: %s", err, text)
 	}
-	if !regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`).MatchString(g.Key) || f.keys[g.Key] {
+	if !f.key.MatchString(g.Key) || f.keys[g.Key] {
 		f.t.Fatalf("key %q", g.Key)
 	}
 	f.keys[g.Key] = true
