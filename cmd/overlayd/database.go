@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/overlayd/overlayd/internal/config"
+	"github.com/overlayd/overlayd/internal/schema"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// pools are the two pools of a provider: what requests use, and what commits
+// use, so that readers can never starve writers.
+type pools struct{ main, writer *pgxpool.Pool }
+
+func (p *pools) close() {
+	p.main.Close()
+	p.writer.Close()
+}
+
+// openPools connects, and checks that the database answers and that its schema
+// is the one of this program.
+func openPools(ctx context.Context, c config.Database) (_ *pools, err error) {
+	var p pools
+	if p.main, err = openPool(ctx, c.URL, c.MaxConnections, "overlayd"); err != nil {
+		return nil, err
+	}
+	if p.writer, err = openPool(ctx, c.URL, c.WriterConnections, "overlayd writer"); err != nil {
+		p.main.Close()
+		return nil, err
+	}
+	if err := p.check(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	return &p, nil
+}
+
+func openPool(ctx context.Context, url string, size uint32, name string) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database.url is not usable: %w; write a Postgres URL", err)
+	}
+	c.MaxConns = int32(size)
+	if c.ConnConfig.RuntimeParams["application_name"] == "" {
+		c.ConnConfig.RuntimeParams["application_name"] = name
+	}
+	livefeed.Configure(c)
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, unreachable(url, err)
+	}
+	return pool, nil
+}
+
+// check is what readiness asks too: the database answers, the schema fits.
+func (p *pools) check(ctx context.Context) error {
+	conn, err := p.main.Acquire(ctx)
+	if err != nil {
+		return unreachable(p.main.Config().ConnString(), err)
+	}
+	defer conn.Release()
+	return schema.Check(ctx, conn.Conn())
+}
+
+// connect opens one connection, for migrations.
+func connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	c, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database.url is not usable: %w; write a Postgres URL", err)
+	}
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return nil, unreachable(url, err)
+	}
+	return conn, nil
+}
+
+func unreachable(url string, err error) error {
+	return fmt.Errorf("the database %s cannot be reached: %w; check database.url and that the server runs", config.Redacted(url), err)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
+
+	"github.com/overlayd/overlayd/internal/operator"
+)
+
+// loadIdentity reads a private key: 64 hex characters or WIF.
+func loadIdentity(path string) (*ec.PrivateKey, error) {
+	text, err := readSecret("identity.keyFile", path)
+	if err != nil {
+		return nil, err
+	}
+	return parseIdentity(path, text)
+}
+
+func parseIdentity(path, text string) (*ec.PrivateKey, error) {
+	if raw, err := hex.DecodeString(text); err == nil {
+		key, _ := ec.PrivateKeyFromBytes(raw)
+		// The library reduces what is out of range: only a key that is itself counts.
+		if len(raw) != 32 || key == nil || hex.EncodeToString(key.Serialize()) != strings.ToLower(text) || isZero(raw) {
+			return nil, fmt.Errorf("the identity key in %s is not a private key; write 64 hex characters or WIF", path)
+		}
+		return key, nil
+	}
+	key, err := ec.PrivateKeyFromWif(text)
+	if err != nil {
+		return nil, fmt.Errorf("the identity key in %s is neither 64 hex characters nor WIF; correct the file", path)
+	}
+	return key, nil
+}
+
+func isZero(raw []byte) bool {
+	for _, b := range raw {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// loadToken reads the operator token.
+func loadToken(path string) (string, error) {
+	text, err := readSecret("operator.tokenFile", path)
+	if err != nil {
+		return "", err
+	}
+	if err := checkToken(text); err != nil {
+		return "", fmt.Errorf("the operator token in %s %w", path, err)
+	}
+	return text, nil
+}
+
+func checkToken(text string) error {
+	if len(text) < operator.MinToken || len(text) > 1024 {
+		return fmt.Errorf("has %d characters; use %d to 1024", len(text), operator.MinToken)
+	}
+	for _, r := range text {
+		if r <= ' ' || r > '~' {
+			return errors.New("holds something else than visible ASCII characters; make another")
+		}
+	}
+	return nil
+}
+
+func readSecret(key, path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w; correct the path or the file's permissions", key, err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// createSecret makes a file that only its owner may read, unless it exists.
+func createSecret(path string, text func() (string, error)) error {
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	secret, err := text()
+	if err != nil {
+		return err
+	}
+	return writeFile(path, []byte(secret+"\n"))
+}
+
+// newIdentity is a fresh private key in hex.
+func newIdentity() (string, error) {
+	key, err := ec.NewPrivateKey()
+	if err != nil {
+		return "", fmt.Errorf("drawing an identity key: %w", err)
+	}
+	return hex.EncodeToString(key.Serialize()), nil
+}
+
+// newToken is a fresh operator token of at least 128 random bits.
+func newToken() (string, error) { return strings.ToLower(rand.Text()), nil }
+
+// writeFile replaces a file whole: a crash leaves the old one or the new one.
+func writeFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // mode 0600
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+			err = fmt.Errorf("writing %s: %w", path, err)
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}

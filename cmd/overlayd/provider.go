@@ -1,0 +1,267 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/overlayd/overlayd/internal/canon"
+	"github.com/overlayd/overlayd/internal/config"
+	"github.com/overlayd/overlayd/internal/httpserve"
+	"github.com/overlayd/overlayd/internal/operator"
+	"github.com/overlayd/overlayd/livefeed"
+	"github.com/overlayd/overlayd/lookup"
+)
+
+// provider is what serve and dev run.
+type provider struct {
+	config   *config.Config // validated
+	identity *ec.PrivateKey
+	token    string
+	log      *slog.Logger
+
+	// Bound already, so that ports are final; run closes them.
+	public, private *httpserve.Server
+
+	// fill, when set, is called with the running feeds before anything is served.
+	fill func(ctx context.Context, store *livefeed.Store) error
+	// ready is called once requests are answered.
+	ready func() error
+	// failed gives a failure of something run does not own, such as dev's Postgres.
+	failed <-chan error
+}
+
+// listen binds both listeners of a configuration.
+func listen(ctx context.Context, c *config.Config, log *slog.Logger) (public, private *httpserve.Server, err error) {
+	drain := time.Duration(c.ShutdownSeconds) * time.Second
+	public, err = httpserve.Listen(ctx, httpserve.Config{Name: "public", Addr: c.Listen, Log: log, Drain: drain})
+	if err != nil {
+		return nil, nil, err
+	}
+	private, err = httpserve.Listen(ctx, httpserve.Config{Name: "operator", Addr: c.Operator.Listen, Log: log, Drain: drain})
+	if err != nil {
+		return nil, nil, errors.Join(err, public.Close())
+	}
+	return public, private, nil
+}
+
+// run serves until ctx ends or something fails, then stops everything it
+// started, in the order doc.go gives: every defer below is one step of it, the
+// last one first.
+func (p *provider) run(ctx context.Context) (err error) {
+	// life ends at the first failure of anything, or with ctx.
+	life, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	// What is stopped later than the signal must not be ended by it.
+	after := context.WithoutCancel(ctx)
+	served := false
+	defer func() {
+		if !served {
+			err = errors.Join(err, p.public.Close(), p.private.Close())
+		}
+	}()
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+
+	db, err := openPools(life, p.config.Database)
+	if err != nil {
+		return err
+	}
+	defer db.close() // step 6
+
+	store, err := livefeed.NewStore(life, livefeed.Config{Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry})
+	if err != nil {
+		return err
+	}
+	feeds := background(after, "the feeds", store.Run, fail)
+	defer func() { err = errors.Join(err, feeds.stop()) }() // step 5
+	chain, err := chainOf(p.config.Chain)
+	if err != nil {
+		return err
+	}
+	for _, name := range p.config.FeedNames() {
+		if _, err := store.Ensure(life, name, chain); err != nil {
+			return fmt.Errorf("feed %s: %w", name, err)
+		}
+	}
+	if p.fill != nil {
+		if err := p.fill(life, store); err != nil {
+			return err
+		}
+	}
+
+	services, err := servicesOf(p.config)
+	if err != nil {
+		return err
+	}
+	look, err := lookup.New(life, lookup.Config{
+		Store: store, Pool: db.main, Chain: chain, Log: p.log, Origin: p.config.CORS.Origins, Metrics: registry,
+		BaseURL: p.config.BaseURL, LocalDevelopment: p.config.LocalDevelopment, Identity: p.identity,
+		Services: services, ManifestSeconds: p.config.ManifestSeconds,
+	})
+	if err != nil {
+		return err
+	}
+	renewal := background(after, "the manifest's renewal", look.Run, fail)
+	defer func() { err = errors.Join(err, renewal.stop()) }() // step 4
+
+	api, err := operator.New(operator.Config{
+		Store: store, Token: p.token, Metrics: registry, Log: p.log,
+		Checks: []operator.Check{{Name: "database and schema", Probe: db.check}},
+	})
+	if err != nil {
+		return err
+	}
+	handler := look.Echo()
+	if handler.IPExtractor, err = clientAddress(p.config.TrustedProxies); err != nil {
+		return err
+	}
+
+	served = true
+	serving := background(after, "a listener", func(ctx context.Context) error {
+		return serveBoth(ctx, map[*httpserve.Server]http.Handler{p.public: handler, p.private: api})
+	}, fail)
+	defer func() { // steps 1 to 3
+		serving.cancel()
+		api.Drain()
+		look.Stop()
+		err = errors.Join(err, serving.stop())
+	}()
+
+	if p.ready != nil {
+		if err := p.ready(); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-life.Done():
+	case err := <-p.failed:
+		return err
+	}
+	p.log.Info("stopping")
+	if ctx.Err() == nil {
+		return context.Cause(life)
+	}
+	return nil
+}
+
+// serveBoth serves every listener and returns when all have ended; a failure of
+// one ends the others.
+func serveBoth(ctx context.Context, servers map[*httpserve.Server]http.Handler) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	results := make(chan error, len(servers))
+	for server, handler := range servers {
+		all.Go(func() {
+			results <- server.Serve(ctx, handler)
+			cancel()
+		})
+	}
+	all.Wait()
+	close(results)
+	var err error
+	for result := range results {
+		err = errors.Join(err, result)
+	}
+	return err
+}
+
+// task is a goroutine that runs until it is stopped.
+type task struct {
+	cancel context.CancelFunc
+	done   chan error // buffered; gets one result
+}
+
+// background starts run; when it ends without having been stopped, fail is told.
+func background(ctx context.Context, what string, run func(context.Context) error, fail context.CancelCauseFunc) *task {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &task{cancel: cancel, done: make(chan error, 1)}
+	go func() {
+		err := run(ctx)
+		if ctx.Err() == nil {
+			fail(fmt.Errorf("%s stopped unexpectedly: %w", what, cmp.Or(err, errEnded)))
+		}
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		t.done <- err
+	}()
+	return t
+}
+
+var errEnded = errors.New("it returned without being asked to")
+
+// stop ends the task, waits for it and returns its result.
+func (t *task) stop() error {
+	t.cancel()
+	return <-t.done
+}
+
+func chainOf(c config.Chain) (livefeed.Chain, error) {
+	genesis, err := canon.ParseHex32(c.GenesisHash)
+	if err != nil {
+		return livefeed.Chain{}, fmt.Errorf("chain.genesisHash: %w", err)
+	}
+	return livefeed.Chain{Network: c.Network, Genesis: genesis}, nil
+}
+
+func servicesOf(c *config.Config) ([]lookup.Service, error) {
+	services := make([]lookup.Service, 0, len(c.Services))
+	for _, s := range c.Services {
+		parameters, err := s.Rules.ParametersJSON()
+		if err != nil {
+			return nil, err
+		}
+		services = append(services, lookup.Service{
+			Name: s.Name, Feed: s.Feed, Authentication: s.Authentication,
+			RulesID: s.Rules.ID, RulesParameters: parameters,
+			SessionSeconds: s.SessionSeconds, ReplaySeconds: s.ReplaySeconds,
+			MaxRequestBytes: s.MaxRequestBytes, MaxResponseBytes: s.MaxResponseBytes,
+			MaxObservations: s.MaxObservations, MaxWaitMs: s.MaxWaitMs,
+		})
+	}
+	return services, nil
+}
+
+// clientAddress finds a request's client: the connection's address, or what the
+// trusted proxies say.
+func clientAddress(proxies []string) (echo.IPExtractor, error) {
+	if len(proxies) == 0 {
+		return echo.ExtractIPDirect(), nil
+	}
+	options := []echo.TrustOption{echo.TrustLoopback(false), echo.TrustLinkLocal(false), echo.TrustPrivateNet(false)}
+	for _, text := range proxies {
+		prefix, err := config.ParseProxy(text)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, echo.TrustIPRange(&net.IPNet{
+			IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen()),
+		}))
+	}
+	return echo.ExtractIPFromXFFHeader(options...), nil
+}
+
+// buildInfo is the metric that names the version.
+func buildInfo() prometheus.Collector {
+	version, revision := buildVersion()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "overlayd_build_info", Help: "1, with the version as labels.",
+		ConstLabels: prometheus.Labels{"version": version, "revision": revision},
+	})
+	g.Set(1)
+	return g
+}
