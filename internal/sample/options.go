@@ -60,13 +60,13 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	var faults []error
 	if o.Groups < 0 {
-		faults = append(faults, fmt.Errorf("Groups is %d; it must not be negative", o.Groups))
+		faults = append(faults, fmt.Errorf("option Groups is %d; it must not be negative", o.Groups))
 	}
 	if math.IsNaN(o.ExpireShare) || o.ExpireShare > 1 {
-		faults = append(faults, fmt.Errorf("ExpireShare is %v; the most is 1", o.ExpireShare))
+		faults = append(faults, fmt.Errorf("option ExpireShare is %v; the most is 1", o.ExpireShare))
 	}
 	if o.Artists < 0 || o.MaxLive < 0 {
-		faults = append(faults, errors.New("Artists and MaxLive must not be negative"))
+		faults = append(faults, errors.New("options Artists and MaxLive must not be negative"))
 	}
 	if o.ExpireShare == 0 {
 		o.ExpireShare = 0.01
@@ -84,10 +84,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.Artists = 256
 	}
 	if o.ExpireAfter > math.MaxInt64/2 || o.ExpireWithin > math.MaxInt64/2 || o.Now > math.MaxUint64-o.ExpireAfter-o.ExpireWithin {
-		faults = append(faults, errors.New("Now, ExpireAfter and ExpireWithin lead past the end of time"))
+		faults = append(faults, errors.New("options Now, ExpireAfter and ExpireWithin lead past the end of time"))
 	}
 	if err := errors.Join(faults...); err != nil {
-		return o, fmt.Errorf("sample: options: %w", err)
+		return o, fmt.Errorf("sample: %w", err)
 	}
 	return o, nil
 }
