@@ -26,6 +26,18 @@ func packetText(body string, sig []byte) []byte {
 	return []byte(`{"body":` + body + `,"signature":"` + base64.StdEncoding.EncodeToString(sig) + `"}`)
 }
 
+// A packet of testKey(7) made once: signatures hold a random key id, so this is
+// the only one that is the same in every process.
+const fixedPacket = `{"body":{"a":1},"signature":"QkIzAQJcvfBkbl206qOY82Xy6noOPUGbfgMw45zpK93tysT5vADI4lT39GcfLDENSnBFLyqQTQa1TEfCgLyDYMtg4hX//zBFAiEAjxqQtZVjx7p+wckI3+LxrZ0beeRH/FpHUWm5AfSYsdoCIEckHufLpti9a3GKlFjDx/WjsaCHoIqIDaaLjWY/waDA"}`
+
+func TestJ5_FixedPacket(t *testing.T) {
+	t.Parallel()
+	body, signer, err := VerifyPacket("capabilities", []byte(fixedPacket), 0)
+	if err != nil || string(body.AppendCanonical(nil)) != `{"a":1}` || hex.EncodeToString(signer[:]) != identityOf(testKey(7)) {
+		t.Errorf("%s, %x, %v", body.AppendCanonical(nil), signer, err)
+	}
+}
+
 func TestJ5_PacketRoundTrip(t *testing.T) {
 	t.Parallel()
 	key := testKey(7)
@@ -147,6 +159,24 @@ func TestJ5_PacketRefused(t *testing.T) {
 	}
 	_, _, err = VerifyPacket("capabilities", packetText(body, good), 100)
 	wantCode(t, "over the bound", err, Limited)
+}
+
+func TestJ5_EveryByteOfTheSignatureCounts(t *testing.T) {
+	t.Parallel()
+	p, err := ParsePacket([]byte(fixedPacket), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Signature {
+		sig := slices.Clone(p.Signature)
+		sig[i] ^= 1
+		if _, err := (&Packet{Body: p.Body, Signature: sig}).Verify("capabilities"); err == nil {
+			t.Errorf("byte %d may be changed", i)
+		}
+		if _, err := (&Packet{Body: p.Body, Signature: p.Signature[:i]}).Verify("capabilities"); err == nil {
+			t.Errorf("accepted when cut to %d bytes", i)
+		}
+	}
 }
 
 // highS returns the other signature of the same message: s replaced by n-s,
