@@ -3,6 +3,8 @@ package localpg
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,18 +52,18 @@ type Options struct {
 	search   *search         // nil: the machine
 	system   string          // "": systemFolder
 	patience []time.Duration // nil: takeOverPatience
-	probe    func(withCapability bool) error
 }
 
 // A Server is a running Postgres. Its methods may be called from any goroutine.
 type Server struct {
+	// Set by Start, not changed after.
 	url     string
 	log     *slog.Logger
 	cluster string
 	logFile *logFile
 	process *process
+	release func() // gives Data back
 
-	release  func() // gives Data back
 	stopping sync.Once
 	stopped  chan struct{} // closed when Stop was called; never by the server
 }
@@ -351,6 +353,12 @@ func serverURL(password string, port int, database string) string {
 	return u.String()
 }
 
+// clusterName is in the title of every process of the server. It stands for the folder, which would be too long.
+func clusterName(cluster string) string {
+	sum := sha256.Sum256([]byte(cluster))
+	return "overlayd-" + hex.EncodeToString(sum[:8])
+}
+
 func (o Options) serverArguments(pl *place, port int) []string {
 	durable := "on"
 	if o.Fast {
@@ -360,7 +368,7 @@ func (o Options) serverArguments(pl *place, port int) []string {
 	for _, setting := range [...]string{
 		"listen_addresses=127.0.0.1",
 		"unix_socket_directories=",
-		"cluster_name=overlayd",
+		"cluster_name=" + clusterName(pl.cluster()),
 		"max_connections=" + strconv.Itoa(o.MaxConnections),
 		"shared_buffers=128MB",
 		"fsync=" + durable,

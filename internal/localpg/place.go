@@ -155,11 +155,6 @@ func (o Options) existing(ctx context.Context, st *state, bin programs, home str
 // try proves that the user can run the programs with the cluster as its folder, by doing so. With fresh it first makes
 // the folder initdb will fill.
 func (o Options) try(ctx context.Context, p *place, bin programs, fresh bool) error {
-	if o.probe != nil {
-		if err := o.probe(p.capability); err != nil && p.home == o.Data {
-			return err
-		}
-	}
 	folder := p.cluster()
 	if fresh {
 		folder += ".new"
@@ -175,14 +170,17 @@ func (o Options) try(ctx context.Context, p *place, bin programs, fresh bool) er
 			}
 		}
 	}
-	for _, program := range []string{bin.postgres, bin.initdb} {
-		cmd := p.command(program, []string{"--version"}, nil, syscall.SIGKILL)
-		cmd.Dir = folder
-		if err := run(ctx, cmd); err != nil {
+	// The shell goes into the folder as the server will: a capability works from the first program on, not in our own chdir.
+	for _, args := range [][]string{
+		{bin.postgres, "--version"},
+		{bin.initdb, "--version"},
+		{"/bin/sh", "-c", `cd "$1" && test -w .`, "sh", folder},
+	} {
+		if err := run(ctx, p.command(args[0], args[1:], nil, syscall.SIGKILL)); err != nil {
 			if fresh {
 				_ = os.RemoveAll(folder)
 			}
-			return err
+			return fmt.Errorf("run %s on %s as %s: %w", args[0], folder, p.user, err)
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package localpg
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,8 +27,9 @@ func attributes(u user, withCapability bool, death syscall.Signal) *syscall.SysP
 	return a
 }
 
-// serversIn lists every process that is a Postgres server, or a part of one, in the data directory: its working
-// directory is that folder, which no recycled process number can fake.
+// serversIn lists every process that is a Postgres server, or a part of one, in the data directory. Its working directory
+// is that folder, which no recycled process number can fake. A root without CAP_SYS_PTRACE, as in most containers, may not
+// see that of another user's process; then the command line or title tells, which names the directory too.
 func serversIn(cluster string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -39,15 +42,28 @@ func serversIn(cluster string) []int {
 			continue
 		}
 		folder := filepath.Join("/proc", e.Name())
-		if cwd, err := os.Readlink(filepath.Join(folder, "cwd")); err != nil || cwd != cluster {
-			continue
+		cwd, err := os.Readlink(filepath.Join(folder, "cwd"))
+		ours := false
+		switch {
+		case err == nil && cwd == cluster:
+			program, err := os.Readlink(filepath.Join(folder, "exe"))
+			ours = err == nil && strings.HasPrefix(filepath.Base(program), "postgres")
+		case errors.Is(err, fs.ErrPermission):
+			line, err := os.ReadFile(filepath.Join(folder, "cmdline"))
+			ours = err == nil && serverLine(string(line), cluster)
 		}
-		program, err := os.Readlink(filepath.Join(folder, "exe"))
-		if err != nil || !strings.HasPrefix(filepath.Base(program), "postgres") {
-			continue
+		if ours {
+			pids = append(pids, pid)
 		}
-		pids = append(pids, pid)
 	}
 	slices.Sort(pids)
 	return pids
+}
+
+// serverLine recognises the main process by the arguments serverArguments gave it, and its children by the title they set,
+// which begins with the cluster's name.
+func serverLine(line, cluster string) bool {
+	program, rest, _ := strings.Cut(line, "\x00")
+	return filepath.Base(program) == "postgres" && strings.HasPrefix(rest, "-D\x00"+cluster+"\x00") ||
+		strings.HasPrefix(line, "postgres: "+clusterName(cluster)+": ")
 }

@@ -45,7 +45,7 @@ func NewEmpty(t testing.TB) *DB {
 // tests share it with every other test.
 func URL(t testing.TB) string {
 	t.Helper()
-	server, err := serverURL(t.Context())
+	server, err := serverURL()
 	if err != nil {
 		t.Fatalf("no Postgres for this test: %v", err)
 	}
@@ -95,7 +95,7 @@ func create(t testing.TB, migrated bool) *DB {
 	db := &DB{URL: withDatabase(server, name)}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the database of this failed test is kept for as long as its server runs: %s", db.URL)
+			t.Logf("the database of this failed test is kept for as long as its server runs (give a server of your own in %s to keep it longer): %s", EnvURL, db.URL)
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setupTime)

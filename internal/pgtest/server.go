@@ -27,7 +27,7 @@ const (
 var private = sync.OnceValues(startPrivate)
 
 // serverURL is the given server, or the private one.
-func serverURL(context.Context) (string, error) {
+func serverURL() (string, error) {
 	given := os.Getenv(EnvURL)
 	if given == "" {
 		return private()
@@ -42,20 +42,17 @@ func serverURL(context.Context) (string, error) {
 func startPrivate() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	sweep(ctx, os.TempDir())
-	folder, server, err := StartServer(ctx)
+	_, server, err := StartServer(ctx)
 	if err != nil {
 		return "", err
-	}
-	if err := removeAfterwards(folder, server.PID()); err != nil {
-		return "", errors.Join(err, server.Stop(ctx), localpg.Remove(ctx, folder))
 	}
 	return server.URL(), nil
 }
 
-// StartServer starts a server for tests in a new temporary folder: fast, not durable, up to 300 connections. It is for
-// cmd/withpg; the caller stops it and removes the folder with localpg.Remove.
+// StartServer starts a server for tests in a new temporary folder: fast, not durable, up to 300 connections, gone with its
+// folder soon after this process at the latest. It is for cmd/withpg, which stops it earlier and uses localpg.Remove.
 func StartServer(ctx context.Context) (folder string, _ *localpg.Server, err error) {
+	sweep(ctx, os.TempDir())
 	folder, err = os.MkdirTemp("", folderPrefix)
 	if err != nil {
 		return "", nil, fmt.Errorf("make a folder for the test server: %w", err)
@@ -76,7 +73,10 @@ func StartServer(ctx context.Context) (folder string, _ *localpg.Server, err err
 		Cache:          cache,
 	})
 	if err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(folder))
+		return "", nil, errors.Join(err, localpg.Remove(context.WithoutCancel(ctx), folder))
+	}
+	if err := removeAfterwards(folder, server.PID()); err != nil {
+		return "", nil, errors.Join(err, server.Stop(ctx), localpg.Remove(ctx, folder))
 	}
 	return folder, server, nil
 }
