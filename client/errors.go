@@ -83,6 +83,15 @@ func (e *ViolationError) Error() string {
 
 func (e *ViolationError) Unwrap() error { return e.Err }
 
+// lasting reports whether the fault lies in the body, not in how it travelled.
+func (e *ViolationError) lasting() bool {
+	switch e.Rule {
+	case RuleSchema, RuleScope, RuleDeadlines, RuleLimits, RuleContinuation, RuleDuplicate:
+		return true
+	}
+	return false
+}
+
 func violation(rule Rule, format string, args ...any) *ViolationError {
 	return &ViolationError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
 }

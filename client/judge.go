@@ -24,6 +24,14 @@ func (f *follower) judge(ctx context.Context, err error) error {
 		}
 		return err
 	}
+	if v, ok := errors.AsType[*ViolationError](err); ok && v.lasting() && f.generation != nil && f.generation.Checkpoint == nil {
+		// A provider repeats its first answer for ever, so this Open is spent.
+		f.barren = fruitless
+		if end := f.end(ctx, wire.Invalid, "the first answer broke the protocol: "+string(v.Rule), nil); !isEnded(end) {
+			return errors.Join(err, end)
+		}
+		return err
+	}
 	if answer, ok := errors.AsType[*ProviderError](err); ok && answer == err {
 		return f.answered(ctx, answer)
 	}
@@ -34,6 +42,11 @@ func (f *follower) judge(ctx context.Context, err error) error {
 		return f.wait(ctx, err, 0)
 	}
 	return err
+}
+
+func isEnded(err error) bool {
+	_, ok := errors.AsType[*EndedError](err)
+	return ok
 }
 
 // answered decides what a verified error of the provider means.
