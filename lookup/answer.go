@@ -62,7 +62,7 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	if out.session == nil {
 		return nil
 	}
-	at(p.hooks.beforeGate)
+	p.at(beforeGate)
 	verdict, err := p.gate(ctx, out.session)
 	if err != nil {
 		return err
@@ -130,20 +130,4 @@ func write(c echo.Context, out answer) error {
 	}
 	_, err := c.Response().Write(out.body)
 	return err
-}
-
-// hooks let tests stop the provider at its decisive moments; in service all are nil.
-type hooks struct {
-	beforeGate  func() // the body is built, the gate not yet asked
-	beforeSleep func() // a poll has found nothing and is about to sleep
-	afterClaim  func() // an Open holds its fence and has not yet cut
-	afterFirst  func() // the first page is cut, the Open not yet committed
-	afterCommit func() // the Open is committed, its answer not yet gated
-}
-
-// at calls a hook if there is one.
-func at(hook func()) {
-	if hook != nil {
-		hook()
-	}
 }

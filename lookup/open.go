@@ -157,13 +157,13 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 		}
 		return deref(again), err
 	}
-	at(p.hooks.afterClaim)
+	p.at(afterClaim)
 
 	s, body, disclosed, err := p.cut(ctx, tx, o)
 	if err != nil {
 		return answer{}, err
 	}
-	at(p.hooks.afterFirst)
+	p.at(afterFirst)
 	if err := p.store(ctx, tx, o, s, body); err != nil {
 		return answer{}, err
 	}
@@ -171,7 +171,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 		// The reply is lost, the commit perhaps not: the client's retry asks the fence, never a second snapshot.
 		return answer{}, refuseUnavailable(textUnavailable, fmt.Errorf("lookup: commit an open: %w", err))
 	}
-	at(p.hooks.afterCommit)
+	p.at(afterCommit)
 	p.metrics.opens.WithLabelValues("new").Inc()
 	return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
 }

@@ -8,16 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/overlayd/overlayd/internal/canon"
@@ -94,8 +91,8 @@ type Provider struct {
 	cursors         cursorSealer
 	closing         *closing
 	metrics         *metrics
-	hooks           hooks
 
+	pause    atomic.Pointer[func(moment)] // tests only
 	stop     sync.Once
 	stopping chan struct{} // closed by Stop
 }

@@ -130,7 +130,7 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 		if len(t.groups) > 0 || !reached || last {
 			return p.finish(ctx, s, t)
 		}
-		at(p.hooks.beforeSleep)
+		p.at(beforeSleep)
 		select {
 		case <-waiter.C():
 		case <-deadline.C:

@@ -1,0 +1,19 @@
+package lookup
+
+// moment is a decisive point in the life of a request: where a crash, a commit or a revocation must do no harm.
+type moment uint8
+
+const (
+	afterClaim  moment = iota + 1 // an Open holds its fence and has not yet cut
+	afterFirst                    // the first page is laid out, the Open not yet committed
+	afterCommit                   // the Open is committed, its answer not yet gated
+	beforeGate                    // a body is built, the gate not yet asked
+	beforeSleep                   // a poll has looked, found nothing and is about to sleep
+)
+
+// at lets a test stop the provider at a moment. In service nothing is installed.
+func (p *Provider) at(m moment) {
+	if pause := p.pause.Load(); pause != nil {
+		(*pause)(m)
+	}
+}
