@@ -9,13 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// preferredMajor is what is downloaded for a new cluster.
-const preferredMajor = 17
+// preferredMajor is what is downloaded for a new cluster: the version everything has been measured on.
+const preferredMajor = 15
 
 func published(major int) (embeddedpostgres.PostgresVersion, bool) {
 	switch major {
@@ -103,25 +104,51 @@ func fetch(work string, version embeddedpostgres.PostgresVersion, repository str
 			err = fmt.Errorf("unpack the download: %v", p)
 		}
 	}()
-	runtime := filepath.Join(work, "runtime")
+	began := filepath.Join(work, "runtime")
 	config := embeddedpostgres.DefaultConfig().
 		Version(version).
 		Port(0).
 		CachePath(filepath.Join(work, "archive")).
 		BinariesPath(filepath.Join(work, "tree")).
-		RuntimePath(runtime).
-		DataPath(runtime + string(filepath.Separator) + ".").
+		RuntimePath(began).
+		DataPath(began + string(filepath.Separator) + ".").
 		Logger(io.Discard)
 	if repository != "" {
 		config = config.BinaryRepositoryURL(repository)
 	}
 	library := embeddedpostgres.NewDatabase(config)
 	err = library.Start()
+	removeLibraryLog()
+	runtime.KeepAlive(library) // and with it the open log
 	if err == nil {
 		return errors.Join(errors.New("the download library started a server of its own"), library.Stop())
 	}
-	if _, statErr := os.Stat(runtime); statErr != nil {
+	if _, statErr := os.Stat(began); statErr != nil {
 		return fmt.Errorf("PostgreSQL %s: %w", strconv.Quote(string(version)), err)
 	}
 	return nil
+}
+
+// removeLibraryLog deletes the empty log the library leaves in the temporary folder: of the files named like it, those
+// this process has open, so that another process keeps its own.
+func removeLibraryLog() {
+	named, err := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*"))
+	if err != nil {
+		return
+	}
+	open, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return
+	}
+	for _, path := range named {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		for _, fd := range open {
+			if mine, err := os.Stat(filepath.Join("/dev/fd", fd.Name())); err == nil && os.SameFile(info, mine) {
+				_ = os.Remove(path)
+			}
+		}
+	}
 }
