@@ -168,7 +168,7 @@ func (s *Server) run(ctx context.Context, o Options, st *state, bin programs, pl
 		}
 		s.url = serverURL(st.Password, port, o.Database)
 		s.logFile.mark()
-		s.process, err = launch(pl.command(bin.postgres, o.serverArguments(pl, port), s.logFile, deathSignal(o.Fast)))
+		s.process, err = launch(pl.command(bin.postgres, o.serverArguments(pl, port), s.logFile, deathSignal(o.Fast)), s)
 		if err != nil {
 			return fmt.Errorf("start %s as %s: %w", bin.postgres, pl.user, err)
 		}

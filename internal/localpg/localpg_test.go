@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,6 +82,24 @@ func TestP2_SecondStartOnTheSameDataRefused(t *testing.T) {
 	if err := Remove(t.Context(), data); err != nil {
 		t.Errorf("removing what is not there: %v", err)
 	}
+}
+
+// The lock is an open file, and files nobody refers to are closed by the collector.
+func TestP2_ForgottenServerKeepsItsLock(t *testing.T) {
+	t.Parallel()
+	data := folder(t)
+	forgotten, err := Start(t.Context(), Options{Data: data, Fast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, cluster := forgotten.PID(), forgotten.cluster
+	t.Cleanup(func() { awaitGone(context.WithoutCancel(t.Context()), cluster, time.Minute) })
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGINT) })
+	for range 3 {
+		runtime.GC()
+	}
+	_, err = Start(t.Context(), Options{Data: data})
+	mustBe[*InUseError](t, err)
 }
 
 func TestP3_KilledOwnerIsTakenOver(t *testing.T) {

@@ -226,7 +226,7 @@ func (o Options) initialise(ctx context.Context, st *state, bin programs, p *pla
 
 // run waits for a helper program. When ctx ends it, its own children end with it.
 func run(ctx context.Context, cmd *exec.Cmd) error {
-	p, err := launch(cmd)
+	p, err := launch(cmd, nil)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ type process struct {
 }
 
 // launch starts cmd from a goroutine that keeps its thread until the child has ended: the kernel sends the parent death
-// signal when the thread that forked goes, not the process.
-func launch(cmd *exec.Cmd) (*process, error) {
+// signal when the thread that forked goes, not the process. Until then hold is not collected: the lock of a folder is an
+// open file, and must last as long as the server even when the caller forgets the Server.
+func launch(cmd *exec.Cmd, hold any) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
@@ -36,6 +37,7 @@ func launch(cmd *exec.Cmd) (*process, error) {
 		}
 		p.err = cmd.Wait()
 		close(p.done)
+		runtime.KeepAlive(hold)
 	}()
 	if err := <-started; err != nil {
 		return nil, err

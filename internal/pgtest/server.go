@@ -28,10 +28,14 @@ var private = sync.OnceValues(startPrivate)
 
 // serverURL is the given server, or the private one.
 func serverURL() (string, error) {
-	given := os.Getenv(EnvURL)
-	if given == "" {
-		return private()
+	if given := os.Getenv(EnvURL); given != "" {
+		return checked(given)
 	}
+	return private()
+}
+
+// checked refuses what withDatabase could not work with: key=value strings and socket folders.
+func checked(given string) (string, error) {
 	u, err := url.Parse(given)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Host == "" {
 		return "", fmt.Errorf("%s is not a URL like postgres://user:password@127.0.0.1:5432/postgres", EnvURL)
