@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -42,19 +41,24 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 	}
 	p.headers(c, in)
 	if in.seal != nil {
-		if err := in.seal(c.Response().Header(), out.status, out.body); err == nil && out.session != nil {
-			err = p.pass(ctx, &out)
-		} else if err != nil {
+		if out, err = p.sealed(ctx, c, in, out); err != nil {
 			return err
-		}
-		if err != nil {
-			out = p.refused(in, err)
-			if err := in.seal(c.Response().Header(), out.status, out.body); err != nil {
-				return err
-			}
 		}
 	}
 	return write(c, out)
+}
+
+// sealed signs an answer and asks the gate once more, since signing takes time; a refusal is signed in its place.
+func (p *Provider) sealed(ctx context.Context, c echo.Context, in *inbound, out answer) (answer, error) {
+	if err := in.seal(c.Response().Header(), out.status, out.body); err != nil {
+		return out, err
+	}
+	err := p.pass(ctx, &out)
+	if err == nil {
+		return out, nil
+	}
+	out = p.refused(in, err)
+	return out, in.seal(c.Response().Header(), out.status, out.body)
 }
 
 // pass asks the gate whether an answer may still be sent.
@@ -112,13 +116,6 @@ func (p *Provider) headers(c echo.Context, in *inbound) {
 		h.Set(echo.HeaderAllow, in.allow)
 	}
 }
-
-// exposedHeaders are what a page of a configured origin may read of a response (BRC-193 s8).
-var exposedHeaders = strings.Join([]string{
-	wire.HeaderCapability, wire.HeaderProfile,
-	"x-bsv-auth-version", "x-bsv-auth-identity-key", "x-bsv-auth-nonce", "x-bsv-auth-your-nonce",
-	"x-bsv-auth-signature", "x-bsv-auth-request-id", "x-bsv-auth-message-type", "x-bsv-auth-requested-certificates",
-}, ", ")
 
 func write(c echo.Context, out answer) error {
 	h := c.Response().Header()

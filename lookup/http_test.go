@@ -300,6 +300,40 @@ func TestH7_MinimumBytesAlwaysSucceed(t *testing.T) {
 	n.read(last, wire.Limits{MaxBytes: *e.Limit.MinimumBytes, MaxObservations: 3})
 }
 
+func TestH8_CrossOrigin(t *testing.T) {
+	t.Parallel()
+	const page = "https://app.example.org"
+	n := start(t, setup{origins: []string{page}})
+	from := func(origin string) func(*http.Request) { return header("Origin", origin) }
+	r := n.request(openPath, ask{}.body(), from(page))
+	r.batch(t)
+	if r.header.Get("Access-Control-Allow-Origin") != page || r.header.Get("Access-Control-Allow-Credentials") != "" ||
+		!strings.Contains(r.header.Get("Vary"), "Origin") || !strings.Contains(r.header.Get("Access-Control-Expose-Headers"), wire.HeaderCapability) {
+		t.Fatalf("%v", r.header)
+	}
+	// Errors are readable too.
+	if r := n.request(openPath, nil, from(page)); r.header.Get("Access-Control-Allow-Origin") != page {
+		t.Fatalf("%v", r.header)
+	}
+	ask2 := header("Access-Control-Request-Method", http.MethodPost)
+	pre := n.request(openPath, nil, from(page), method(http.MethodOptions), ask2)
+	if pre.status != http.StatusNoContent || pre.header.Get("Access-Control-Allow-Origin") != page ||
+		!strings.Contains(pre.header.Get("Access-Control-Allow-Headers"), "cache-control") || pre.header.Get("Access-Control-Allow-Methods") != "POST" {
+		t.Fatalf("%d %v", pre.status, pre.header)
+	}
+	for _, origin := range []string{"https://other.example.org", "null", page + "/", "http://app.example.org"} {
+		for _, edit := range [][]func(*http.Request){{}, {method(http.MethodOptions), ask2}} {
+			r := n.request(openPath, ask{}.body(), append(edit, from(origin))...)
+			r.refused(t, wire.Unauthorized)
+			for name := range r.header {
+				if strings.HasPrefix(name, "Access-Control") {
+					t.Fatalf("%s got %v", origin, r.header)
+				}
+			}
+		}
+	}
+}
+
 // TestH9_BodiesAreCanonical reads bodies with every kind of observation and awkward text; reply.batch compares each with
 // its own canonical form.
 func TestH9_BodiesAreCanonical(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -22,15 +24,53 @@ func (p *Provider) BasePath() string {
 
 // Mount adds the endpoints to a group that stands at the base URL's path.
 func (p *Provider) Mount(g *echo.Group) {
-	for path, h := range map[string]echo.HandlerFunc{
-		"/overlay/v1/capabilities": p.capabilities,
-		"/overlay/v1/lookup/open":  p.open,
-		"/overlay/v1/lookup/read":  p.read,
-		"/overlay/v1/lookup/close": p.close,
+	for _, route := range []struct {
+		path, method string
+		handle       echo.HandlerFunc
+	}{
+		{"/overlay/v1/capabilities", http.MethodGet, p.capabilities},
+		{"/overlay/v1/lookup/open", http.MethodPost, p.open},
+		{"/overlay/v1/lookup/read", http.MethodPost, p.read},
+		{"/overlay/v1/lookup/close", http.MethodPost, p.close},
 	} {
-		g.Any(path, h)
-		g.RouteNotFound(path, h) // methods Echo does not know
+		h := func(c echo.Context) error {
+			if p.preflight(c, route.method) {
+				return c.NoContent(http.StatusNoContent)
+			}
+			return route.handle(c)
+		}
+		g.Any(route.path, h)
+		g.RouteNotFound(route.path, h) // methods Echo does not know
 	}
+}
+
+// preflight answers a configured origin's question before its request (CORS); no origin is ever allowed credentials. A
+// question of any other origin is an ordinary request with the wrong method, and refused.
+func (p *Provider) preflight(c echo.Context, method string) bool {
+	r, h := c.Request(), c.Response().Header()
+	origins := r.Header.Values(echo.HeaderOrigin)
+	if r.Method != http.MethodOptions || r.Header.Get(echo.HeaderAccessControlRequestMethod) == "" ||
+		len(origins) != 1 || !slices.Contains(p.origins, origins[0]) {
+		return false
+	}
+	p.headers(c, &inbound{origin: origins[0]})
+	h.Set(echo.HeaderAccessControlAllowMethods, method)
+	h.Set(echo.HeaderAccessControlAllowHeaders, allowedHeaders)
+	h.Set(echo.HeaderAccessControlMaxAge, "600")
+	return true
+}
+
+// allowedHeaders are what a page of a configured origin may send.
+var allowedHeaders = strings.Join(append([]string{"authorization", "cache-control", "content-type"}, protocolHeaders...), ", ")
+
+// exposedHeaders are what it may read of a response (BRC-193 s8).
+var exposedHeaders = strings.Join(protocolHeaders, ", ")
+
+// protocolHeaders are those of the selection and of BRC-104, in requests and in responses.
+var protocolHeaders = []string{
+	wire.HeaderCapability, wire.HeaderProfile,
+	"x-bsv-auth-version", "x-bsv-auth-identity-key", "x-bsv-auth-nonce", "x-bsv-auth-your-nonce",
+	"x-bsv-auth-signature", "x-bsv-auth-request-id", "x-bsv-auth-message-type", "x-bsv-auth-requested-certificates",
 }
 
 // Echo returns a server of nothing but this provider, mounted at its base path, whose every other answer has the
