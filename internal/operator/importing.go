@@ -92,13 +92,14 @@ type entry struct {
 func (i *importer) read(ctx context.Context) error {
 	for line := 1; ; line++ {
 		text, err := i.next()
-		if len(text) > 0 || errors.Is(err, errLongLine) {
-			if err := i.submit(ctx, line, text, err); err != nil {
+		long := errors.Is(err, errLongLine)
+		if len(text) > 0 || long {
+			if err := i.submit(ctx, line, text, long); err != nil {
 				return nil // ctx has ended: the answering side knows why
 			}
 		}
 		switch {
-		case err == nil || errors.Is(err, errLongLine):
+		case err == nil || long:
 		case errors.Is(err, io.EOF):
 			return nil
 		default:
@@ -108,12 +109,12 @@ func (i *importer) read(ctx context.Context) error {
 }
 
 // submit puts one line into the window.
-func (i *importer) submit(ctx context.Context, line int, text []byte, fault error) error {
+func (i *importer) submit(ctx context.Context, line int, text []byte, long bool) error {
 	e := entry{line: line, size: int64(len(text))}
 	if err := i.memory.Acquire(ctx, e.size); err != nil {
 		return err
 	}
-	if fault != nil {
+	if long {
 		e.err = tooLong()
 	} else if p, err := livefeed.DecodeGroup(text); err != nil {
 		e.err = err

@@ -1,0 +1,171 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/overlayd/overlayd/internal/httpserve"
+	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/sample"
+	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+const token = "a-token-for-tests-only"
+
+// server is an API on a real listener, over a real store.
+type server struct {
+	t     *testing.T
+	url   string
+	api   *API
+	feed  *livefeed.Feed
+	log   *bytes.Buffer // read after stop
+	stop  func() error  // of the listener
+	serve chan error
+}
+
+func start(t *testing.T, change ...func(*Config)) *server {
+	t.Helper()
+	db := pgtest.New(t)
+	pool := pgtest.NewPool(t, db, func(c *pgxpool.Config) { livefeed.Configure(c) })
+	store, err := livefeed.NewStore(t.Context(), livefeed.Config{Pool: pool, Writer: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background := context.WithoutCancel(t.Context())
+	feeding, endFeeding := context.WithCancel(background)
+	fed := make(chan error, 1)
+	go func() { fed <- store.Run(feeding) }()
+	t.Cleanup(func() {
+		endFeeding()
+		if err := <-fed; err != nil {
+			t.Error(err)
+		}
+	})
+	feed, err := store.Ensure(t.Context(), "catalogue", livefeed.Chain{Network: sample.SyntheticNetwork, Genesis: sample.SyntheticGenesis})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := &server{t: t, feed: feed, log: &bytes.Buffer{}, serve: make(chan error, 1)}
+	c := Config{Store: store, Token: token, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	for _, f := range change {
+		f(&c)
+	}
+	if s.api, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := httpserve.Listen(background, httpserve.Config{Name: "test", Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Drain: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + listener.Addr().String()
+	serving, end := context.WithCancel(background)
+	go func() { s.serve <- listener.Serve(serving, s.api) }()
+	stopped := false
+	s.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		s.api.Drain()
+		end()
+		return <-s.serve
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// ask sends a request with the token and returns status, body and header.
+func (s *server) ask(method, path, body string) (int, string, http.Header) {
+	s.t.Helper()
+	return s.askAs("Bearer "+token, method, path, body)
+}
+
+func (s *server) askAs(authorization, method, path, body string) (int, string, http.Header) {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if authorization != "" {
+		request.Header.Set("Authorization", authorization)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response.StatusCode, string(data), response.Header
+}
+
+// refused checks a whole error answer against the closed shape (row H5).
+func (s *server) refused(status int, body string, wantStatus int, wantCode wire.Code) *wire.Error {
+	s.t.Helper()
+	if status != wantStatus {
+		s.t.Fatalf("status %d, want %d: %s", status, wantStatus, body)
+	}
+	code := status
+	if status == http.StatusMethodNotAllowed {
+		code = http.StatusBadRequest // a wrong method is invalid, with a status of its own
+	}
+	e, err := wire.ParseError([]byte(body), code)
+	if err != nil {
+		s.t.Fatalf("no error body: %v: %s", err, body)
+	}
+	if e.Code != wantCode {
+		s.t.Fatalf("code %s, want %s: %s", e.Code, wantCode, body)
+	}
+	return e
+}
+
+// groups are n generated groups, each one new row.
+func groups(t *testing.T, seed uint64, n int) []string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := sample.Generate(t.Context(), &b, sample.Options{Seed: seed, Groups: n, PutsOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != n {
+		t.Fatalf("%d lines of %d", len(lines), n)
+	}
+	return lines
+}
+
+// result is one answer line, or the answer to one group.
+type result struct {
+	Sequence, HighWater string
+	Replayed            bool
+	Error               *struct {
+		Code, Message string
+		Retryable     bool
+	}
+}
+
+func parseResult(t *testing.T, text string) result {
+	t.Helper()
+	var r result
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatalf("answer %q: %v", text, err)
+	}
+	return r
+}
