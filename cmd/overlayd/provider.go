@@ -118,7 +118,7 @@ func (p *provider) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, renewal.stop()) }() // step 4
 
 	api, err := operator.New(operator.Config{
-		Store: store, Token: p.token, Metrics: registry, Log: p.log,
+		Store: store, Token: p.token, Metrics: registry, Log: p.log, Sessions: sessionCounter(db.main),
 		Checks: []operator.Check{{Name: "database and schema", Probe: db.check}},
 	})
 	if err != nil {

@@ -84,6 +84,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newServeCommand(e),
 		newMigrateCommand(e),
 		newImportCommand(e),
+		newFollowCommand(e),
 		newSampleCommand(e),
 		newConfigCommand(e),
 		newVersionCommand(e),
