@@ -3,6 +3,7 @@ package livefeed
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -133,7 +134,11 @@ func (f *Feed) retry(ctx context.Context, run func(context.Context) error) error
 			return err
 		}
 		f.store.metrics.retries.WithLabelValues(f.name).Inc()
-		f.store.log.Warn("livefeed: a commit failed and is tried again", "feed", f.name, "err", err)
+		level := slog.LevelDebug
+		if backoff == firstBackoff {
+			level = slog.LevelWarn
+		}
+		f.store.log.Log(ctx, level, "livefeed: a commit failed and is tried again", "feed", f.name, "err", err)
 		if !pause(ctx, backoff) {
 			return err
 		}

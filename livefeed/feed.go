@@ -35,9 +35,9 @@ type Feed struct {
 
 // hooks let tests stop the feed at a point that matters. They are nil in production.
 type hooks struct {
-	planned   func()            // the transaction's writes are planned, none is sent
-	sent      func(pid uint32)  // the writes and the commit are on their way, no answer was read
-	committed func(last uint64) // committed, nobody was woken yet
+	planned   func()                  // the transaction's writes are planned, none is sent
+	sent      func(pid uint32)        // the writes and the commit are on their way, no answer was read
+	committed func(last uint64) error // committed, nobody was woken yet; an error stands for an answer that was lost
 }
 
 func newFeed(s *Store, name string) *Feed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -39,11 +40,12 @@ func (s *Store) listenLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if up {
-			backoff = firstBackoff
+		level := slog.LevelDebug // while it stays down
+		if up || backoff == firstBackoff {
+			backoff, level = firstBackoff, slog.LevelWarn
 		}
 		s.metrics.listenerRestarts.Inc()
-		s.log.Warn("livefeed: the listening connection was lost and is replaced; until then other processes' commits are seen by polling", "err", err, "in", backoff)
+		s.log.Log(ctx, level, "livefeed: the listening connection was lost and is replaced; until then other processes' commits are seen by polling", "err", err)
 		if !pause(ctx, backoff) {
 			return
 		}

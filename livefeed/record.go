@@ -145,7 +145,7 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 
 // decodeRecord reads a log record. The result does not alias b.
 func decodeRecord(b []byte) ([]Change, error) {
-	r := reader{b: b}
+	r := recordReader{b: b}
 	if v := r.byte(); r.err == nil && v != recordVersion {
 		return nil, fmt.Errorf("log record of version %d, this overlayd reads version %d", v, recordVersion)
 	}
@@ -165,7 +165,7 @@ func decodeRecord(b []byte) ([]Change, error) {
 }
 
 func decodeAttributes(b []byte) ([]Attribute, error) {
-	r := reader{b: b}
+	r := recordReader{b: b}
 	list := r.attributes()
 	if err := r.end(); err != nil {
 		return nil, fmt.Errorf("read a row's attributes: %w", err)
@@ -173,9 +173,9 @@ func decodeAttributes(b []byte) ([]Attribute, error) {
 	return list, nil
 }
 
-// reader takes a record apart. After the first fault everything reads as zero and err says what it was. Counts are
+// recordReader takes a record apart. After the first fault everything reads as zero and err says what it was. Counts are
 // checked against the bytes that remain before anything of that size is made.
-type reader struct {
+type recordReader struct {
 	b   []byte
 	err error
 }
@@ -186,21 +186,21 @@ var (
 	errSpelling = errors.New("it is not in its one spelling")
 )
 
-func (r *reader) fail(err error) {
+func (r *recordReader) fail(err error) {
 	if r.err == nil {
 		r.err = err
 		r.b = nil
 	}
 }
 
-func (r *reader) end() error {
+func (r *recordReader) end() error {
 	if r.err == nil && len(r.b) != 0 {
 		r.err = errTrailing
 	}
 	return r.err
 }
 
-func (r *reader) take(n int) []byte {
+func (r *recordReader) take(n int) []byte {
 	if r.err != nil {
 		return nil
 	}
@@ -213,14 +213,14 @@ func (r *reader) take(n int) []byte {
 	return out
 }
 
-func (r *reader) byte() byte {
+func (r *recordReader) byte() byte {
 	if b := r.take(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (r *reader) uvarint() uint64 {
+func (r *recordReader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {
 		r.fail(errShort)
@@ -235,7 +235,7 @@ func (r *reader) uvarint() uint64 {
 }
 
 // count reads how many items of at least size bytes follow.
-func (r *reader) count(size int) int {
+func (r *recordReader) count(size int) int {
 	n := r.uvarint()
 	if n > uint64(len(r.b)/size) {
 		r.fail(errShort)
@@ -244,16 +244,16 @@ func (r *reader) count(size int) int {
 	return int(n)
 }
 
-func (r *reader) text() string { return string(r.take(r.count(1))) }
+func (r *recordReader) text() string { return string(r.take(r.count(1))) }
 
-func (r *reader) bytes() []byte { return append([]byte{}, r.take(r.count(1))...) }
+func (r *recordReader) bytes() []byte { return append([]byte{}, r.take(r.count(1))...) }
 
-func (r *reader) hash() (out [32]byte) {
+func (r *recordReader) hash() (out [32]byte) {
 	copy(out[:], r.take(len(out)))
 	return out
 }
 
-func (r *reader) evidence() Evidence {
+func (r *recordReader) evidence() Evidence {
 	e := Evidence{SHA256: r.hash()}
 	size := r.uvarint()
 	if size > math.MaxInt32 {
@@ -264,7 +264,7 @@ func (r *reader) evidence() Evidence {
 	return e
 }
 
-func (r *reader) attributes() []Attribute {
+func (r *recordReader) attributes() []Attribute {
 	n := r.count(2)
 	if n == 0 {
 		return nil
@@ -286,7 +286,7 @@ func (r *reader) attributes() []Attribute {
 	return list
 }
 
-func (r *reader) state() *State {
+func (r *recordReader) state() *State {
 	flags := r.byte()
 	if flags&^(stateHidden|stateContext|stateExpiry|stateReaders) != 0 {
 		r.fail(errSpelling)
@@ -314,7 +314,7 @@ func (r *reader) state() *State {
 	return s
 }
 
-func (r *reader) change() Change {
+func (r *recordReader) change() Change {
 	c := Change{Op: Op(r.byte())}
 	flags := r.byte()
 	if r.err == nil && (c.Op < Put || c.Op > Expire || flags > changeBefore|changeSame) {

@@ -3,6 +3,7 @@ package livefeed
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 
@@ -43,7 +44,11 @@ func (s *Store) timerLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("livefeed: the timer worker lost its connection and takes another", "err", err, "in", backoff)
+		level := slog.LevelDebug // while there is none to be had
+		if backoff == firstBackoff {
+			level = slog.LevelWarn
+		}
+		s.log.Log(ctx, level, "livefeed: the timer worker lost its connection and takes another", "err", err)
 		if !pause(ctx, backoff) {
 			return
 		}

@@ -34,14 +34,22 @@ from feed_clock c
 cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
 where c.feed_id = $1`
 
-	keyFind = `select key, body, seq from group_key where feed_id = $1 and key = any($2)`
+	// The two look-ups by many keys go one key at a time to an index, which "= any" on the second column of an index
+	// does only when the statistics are good.
+	keyFind = `
+select k.key, k.body, k.seq
+from unnest($2::bytea[]) as u(key)
+cross join lateral (select * from group_key k where k.feed_id = $1 and k.key = u.key offset 0) k`
 
 	// stateColumns are read by scanState, in this order.
 	stateColumns = `v.ver, v.order_key, v.valid_from, v.expires_at, v.attributes, v.context_schema, v.context, v.evidence, v.evidence_size, v.readers, v.hidden`
 
 	rowFind = `
-select ` + stateColumns + ` from row_version v
-where v.feed_id = $1 and v.outpoint = any($2) and v.valid_to = 9223372036854775807`
+select ` + stateColumns + `
+from unnest($2::bytea[]) as u(outpoint)
+cross join lateral (
+  select * from row_version v
+  where v.feed_id = $1 and v.outpoint = u.outpoint and v.valid_to = 9223372036854775807 offset 0) v`
 
 	rowDue = `
 select ` + stateColumns + ` from row_version v
@@ -54,17 +62,23 @@ insert into blob (sha, bytes)
 select u.sha, u.bytes from unnest($1::bytea[], $2::bytea[]) as u(sha, bytes) order by u.sha
 on conflict (sha) do nothing`
 
+	// Rows are found one key at a time, behind a fence, and updated by their place: joined to the keys directly they are
+	// found by reading every live row of the feed while its tables have no statistics. The head lock keeps the place.
 	versionEnd = `
 with ended as (
-  update row_version v set valid_to = u.seq
-  from unnest($2::bigint[], $3::bigint[]) as u(ver, seq)
-  where v.feed_id = $1 and v.ver = u.ver and v.valid_to = 9223372036854775807
+  update row_version v set valid_to = found.seq
+  from (select u.seq, x.place from unnest($2::bigint[], $3::bigint[]) as u(ver, seq)
+        cross join lateral (select v.ctid as place from row_version v
+                            where v.feed_id = $1 and v.ver = u.ver and v.valid_to = 9223372036854775807 offset 0) x) found
+  where v.ctid = found.place
   returning v.order_key, v.valid_from, v.valid_to, v.selectors
 ), closed as (
-  update posting p set valid_to = e.valid_to
-  from (select e.order_key, e.valid_from, e.valid_to, s.selector from ended e cross join lateral unnest(e.selectors) as s(selector)) e
-  where p.feed_id = $1 and p.selector = e.selector and p.order_key = e.order_key
-    and p.valid_from = e.valid_from and p.valid_to = 9223372036854775807
+  update posting p set valid_to = found.valid_to
+  from (select e.valid_to, x.place from ended e cross join lateral unnest(e.selectors) as s(selector)
+        cross join lateral (select p.ctid as place from posting p
+                            where p.feed_id = $1 and p.selector = s.selector and p.order_key = e.order_key
+                              and p.valid_from = e.valid_from and p.valid_to = 9223372036854775807 offset 0) x) found
+  where p.ctid = found.place
   returning 1
 )
 -- The commit is on its way behind this statement: what does not fit must fail here, in SQL.
@@ -161,6 +175,7 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 	}
 	if len(pl.groups) == 0 && pl.evaluated == 0 {
 		rollback(ctx, conn)
+		f.nudge(pl.head) // a commit of ours whose answer was lost is announced now
 		return pl, nil
 	}
 	if sending != nil {
@@ -172,6 +187,11 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 		rollback(ctx, conn)
 		return nil, err
 	}
+	if hook := f.hooks.committed; hook != nil {
+		if err := hook(pl.head); err != nil {
+			return nil, err
+		}
+	}
 	f.committed(pl)
 	return pl, nil
 }
@@ -180,9 +200,6 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 func (f *Feed) committed(pl *plan) {
 	if len(pl.groups) == 0 {
 		return
-	}
-	if hook := f.hooks.committed; hook != nil {
-		hook(pl.head)
 	}
 	var a announcement
 	for i := range pl.groups {

@@ -1,0 +1,268 @@
+package livefeed
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/overlayd/overlayd/internal/pgtest"
+)
+
+// TestT1_TNeverFallsBack: below what was evaluated, for reads, for edits, and on another node.
+func TestT1_TNeverFallsBack(t *testing.T) {
+	t.Parallel()
+	db, n, f := startQuietFeed(t)
+	other := startStore(t, db).ensure(t, "catalogue")
+	now := f.cut(t).Now
+	for _, ahead := range []uint64{1000, 10, 0} {
+		if err := f.Advance(t.Context(), n.pool, now+ahead); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []*Feed{f, other} {
+			if c := f.cut(t); c.Now != now+1000 || c.Evaluated != now+1000 || c.Due {
+				t.Errorf("after advancing by %d: %+v, want T %d", ahead, c, now+1000)
+			}
+			p, err := f.Log(t.Context(), n.pool, LogQuery{AfterTag: f.start(t), Limit: 1})
+			if err != nil || p.Now != now+1000 {
+				t.Errorf("%+v, %v", p, err)
+			}
+		}
+	}
+	other.refuse(t, Invalid, group("1", put(1, expires(now+1000))))
+	r := other.mustAppend(t, group("2", put(1, expires(now+1001))))
+	if g := f.readLog(t, 0, f.start(t))[r.Sequence-1]; g.CommittedAt != now+1000 {
+		t.Errorf("committed at %d, want %d", g.CommittedAt, now+1000)
+	}
+	if err := f.Advance(t.Context(), n.pool, 1<<63); err == nil {
+		t.Error("a time out of range was taken")
+	}
+}
+
+// TestT1_CommitsMoveTheClock: T never falls below the time of a group, unless a due timer still has to be logged.
+func TestT1_CommitsMoveTheClock(t *testing.T) {
+	t.Parallel()
+	_, n, f := startQuietFeed(t)
+	f.mustAppend(t, group("1", put(1)))
+	g := f.readLog(t, 0, f.start(t))[0]
+	c := f.cut(t)
+	if c.Evaluated < g.CommittedAt {
+		t.Errorf("evaluated %d, group at %d", c.Evaluated, g.CommittedAt)
+	}
+	f.mustAppend(t, group("2", put(1, expires(c.Now+50))))
+	exec(t, n, "update feed_clock set evaluated = evaluated + 60")
+	before := f.cut(t)
+	if !before.Due {
+		t.Fatalf("%+v", before)
+	}
+	exec(t, n, "update feed_clock set evaluated = evaluated - 1")
+	f.mustAppend(t, group("3", put(2)))
+	if c := f.cut(t); c.Evaluated != before.Evaluated-1 || !c.Due {
+		t.Errorf("%+v: evaluated moved over a timer that is due", c)
+	}
+}
+
+func exec(t testing.TB, n *node, sql string, args ...any) {
+	t.Helper()
+	if _, err := n.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestT2_EachExpiryIsItsOwnGroup, in (deadline, order key) order, many in a transaction; then nothing is due.
+func TestT2_EachExpiryIsItsOwnGroup(t *testing.T) {
+	t.Parallel()
+	_, n, f := startQuietFeed(t)
+	now := f.cut(t).Now
+	deadlines := []uint64{30, 10, 20, 10, 20, 30, 10, 0, 40}
+	var edits []Edit
+	for i, d := range deadlines {
+		if d > 0 {
+			d += now + 100
+		}
+		edits = append(edits, put(i, expires(d), attr("a", fmt.Sprint(i))))
+	}
+	f.mustAppend(t, group("1", edits...))
+	var transactions atomic.Int32
+	f.hooks.planned = func() { transactions.Add(1) }
+
+	if remaining, err := f.Drain(t.Context(), now+200, 0); err != nil || remaining {
+		t.Errorf("%v, %v", remaining, err)
+	}
+	if c := f.cut(t); c.W != 1 {
+		t.Fatalf("a timer was logged before the feed's time reached it: %+v", c)
+	}
+	if err := f.Advance(t.Context(), n.pool, now+130); err != nil {
+		t.Fatal(err)
+	}
+	if c := f.cut(t); !c.Due || c.Now != now+130 {
+		t.Fatalf("%+v", c)
+	}
+	if s, err := f.Stats(t.Context()); err != nil || s.DueTimers != 7 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	before := transactions.Load()
+	if remaining, err := f.Drain(t.Context(), now+130, 3); err != nil || !remaining {
+		t.Errorf("%v, %v", remaining, err)
+	}
+	if c := f.cut(t); !c.Due || c.W != 4 {
+		t.Errorf("%+v", c)
+	}
+	// Up to an earlier time than T.
+	if remaining, err := f.Drain(t.Context(), now+120, 100); err != nil || remaining {
+		t.Errorf("%v, %v", remaining, err)
+	}
+	if c := f.cut(t); !c.Due || c.W != 6 {
+		t.Errorf("%+v", c)
+	}
+	if remaining, err := f.Drain(t.Context(), now+200, 100); err != nil || remaining {
+		t.Errorf("%v, %v", remaining, err)
+	}
+	if c := f.cut(t); c.Due || c.W != 8 || c.Now != now+130 {
+		t.Errorf("%+v", c)
+	}
+	if got := transactions.Load() - before; got != 3 {
+		t.Errorf("%d transactions, want 3", got)
+	}
+	var order []string
+	for _, g := range f.readLog(t, 1, groupTag(t, f, 1)) {
+		c := g.Changes[0]
+		if len(g.Changes) != 1 || c.Op != Expire || c.Before == nil || c.After != nil || g.CommittedAt < c.Before.ExpiresAt {
+			t.Errorf("%+v", g)
+		}
+		order = append(order, c.Before.Attributes[0].Values[0])
+	}
+	if fmt.Sprint(order) != fmt.Sprint([]string{"1", "3", "6", "2", "4", "0", "5"}) {
+		t.Errorf("expired in the order %v", order)
+	}
+	f.checkStored(t)
+}
+
+// TestT2_DueRowsExpireBeforeTheyAreEdited: a group never shows a row changed after its deadline, and the expiry has its
+// own sequence in front of the group's.
+func TestT2_DueRowsExpireBeforeTheyAreEdited(t *testing.T) {
+	t.Parallel()
+	_, n, f := startQuietFeed(t)
+	now := f.cut(t).Now
+	f.mustAppend(t, group("1", put(1, expires(now+20)), put(2, expires(now+10)), put(3, expires(now+10)), put(4, expires(now+99))))
+	if err := f.Advance(t.Context(), n.pool, now+20); err != nil {
+		t.Fatal(err)
+	}
+	refused := group("refused", withdraw(3), put(9, expires(now+20)))
+	f.refuse(t, Invalid, refused)
+	if c := f.cut(t); c.W != 1 {
+		t.Errorf("a refused group logged something: %+v", c)
+	}
+	r := f.mustAppend(t, group("2", put(1), spend(2), withdraw(4), withdraw(2)))
+	if r.Sequence != 4 {
+		t.Errorf("%+v", r)
+	}
+	log := f.readLog(t, 1, groupTag(t, f, 1))
+	if len(log) != 3 || log[0].Changes[0].Outpoint != outpoint(2) || log[0].Changes[0].Op != Expire ||
+		log[1].Changes[0].Outpoint != outpoint(1) || log[1].Changes[0].Op != Expire {
+		t.Fatalf("%+v", log)
+	}
+	for i, hadRow := range []bool{false, false, true, false} {
+		if c := log[2].Changes[i]; (c.Before != nil) != hadRow {
+			t.Errorf("change %d: %+v", i, c)
+		}
+	}
+	if c := f.cut(t); !c.Due { // row 3 is due and was not touched
+		t.Errorf("%+v", c)
+	}
+	f.checkStored(t)
+}
+
+// TestT5_TheWorkerDrains with nobody reading, while groups go on being appended, and one worker of two nodes does it.
+func TestT5_TheWorkerDrains(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	feeds := []*Feed{startStore(t, db).ensure(t, "f"), startStore(t, db).ensure(t, "f")}
+	f := feeds[0]
+	now := f.cut(t).Now
+	w := f.Watch(AttributeSelector("expires", "yes"))
+	defer w.Close()
+	const rows = 2500
+	for i := range 5 {
+		var edits []Edit
+		for j := range rows / 5 {
+			edits = append(edits, put(i*1000+j, expires(now+500)))
+		}
+		f.mustAppend(t, group(fmt.Sprint(i), edits...))
+	}
+	f.mustAppend(t, group("last", put(9999, attr("expires", "yes"), expires(now+501))))
+	await(t, "the wake-up by the put", w.C())
+	if err := f.Advance(t.Context(), f.store.cfg.Pool, now+501); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for j := range 5 {
+				feeds[i%2].mustAppend(t, group(fmt.Sprintf("%d-%d", i, j), put(20000+10*i+j)))
+			}
+		})
+	}
+	await(t, "the wake-up by the expiry", w.C())
+	wg.Wait()
+	c := f.cut(t)
+	if c.Due || c.W != 6+20+rows+1 {
+		t.Errorf("%+v, want %d groups", c, 6+20+rows+1)
+	}
+	f.checkStored(t)
+}
+
+// TestT5_AnotherWorkerTakesOver when the one that held the lock is gone.
+func TestT5_AnotherWorkerTakesOver(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first := startStore(t, db)
+	f := first.ensure(t, "f")
+	now := f.cut(t).Now
+	second := startStore(t, db).ensure(t, "f")
+	second.mustAppend(t, group("1", put(1, attr("a", "b"), expires(now+100)), put(2, attr("c", "d"), expires(now+200))))
+	for i, s := range []Selector{AttributeSelector("a", "b"), AttributeSelector("c", "d")} {
+		w := second.Watch(s)
+		defer w.Close()
+		if err := second.Advance(t.Context(), second.store.cfg.Pool, now+uint64(i+1)*100); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the expiry", w.C())
+		first.stop()
+	}
+	second.checkStored(t)
+}
+
+// TestF10_WhatACutCosts: a feed full of rows that never expire does not make the question whether one is due dearer.
+func TestF10_WhatACutCosts(t *testing.T) {
+	t.Parallel()
+	_, n, f := startQuietFeed(t)
+	now := f.cut(t).Now
+	for i := range 6 {
+		var edits []Edit
+		for j := range 500 {
+			e := put(i*500 + j)
+			if j%100 == 0 {
+				e.ExpiresAt = now + 1000
+			}
+			edits = append(edits, e)
+		}
+		f.mustAppend(t, group(fmt.Sprint(i), edits...))
+	}
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			exec(t, n, "vacuum analyze")
+		}
+		for name, sql := range map[string]string{"cut": feedCut, "clock": clockRead, "stats": feedStats} {
+			if got, plan := buffers(t, n.pool, sql, []any{f.id}); got > 16 {
+				t.Errorf("%s, analyzed %v: %d buffers\n%s", name, analyzed, got, plan)
+			}
+		}
+		if got, plan := buffers(t, n.pool, timerNext, []any{[]int32{f.id}}); got > 16 {
+			t.Errorf("next deadline, analyzed %v: %d buffers\n%s", analyzed, got, plan)
+		}
+		if got, plan := buffers(t, n.pool, rowDue, []any{f.id, int64(now), 100}); got > 16 {
+			t.Errorf("due rows, analyzed %v: %d buffers\n%s", analyzed, got, plan)
+		}
+	}
+}
