@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/overlayd/overlayd/client"
 	"github.com/overlayd/overlayd/client/sqlitestate"
@@ -42,7 +43,8 @@ func child(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
 	store, err := sqlitestate.Open(ctx, o.Dir)
 	if err != nil {
 		return err

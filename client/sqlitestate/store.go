@@ -6,6 +6,7 @@ import (
 	_ "embed" // schema.sql
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -144,9 +145,13 @@ func open(path string, pragmas ...string) (*sql.DB, error) {
 }
 
 // createPrivate creates an empty file that only this user can read, so that what
-// SQLite puts beside it inherits the mode.
+// SQLite puts beside it inherits the mode. It never opens an existing file:
+// closing any descriptor of a file drops all locks this process has on it.
 func createPrivate(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("create the state: %w", err)
 	}
@@ -161,9 +166,6 @@ type fileLock struct {
 }
 
 func takeLock(ctx context.Context, path string) (*fileLock, error) {
-	if err := createPrivate(path); err != nil {
-		return nil, err
-	}
 	db, err := open(path, "busy_timeout(0)", "journal_mode(DELETE)", "locking_mode(EXCLUSIVE)")
 	if err != nil {
 		return nil, err
