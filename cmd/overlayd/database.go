@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/config"
@@ -79,6 +82,14 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// unreachable says in one sentence what the driver says in several: the first
+// address it tried is enough.
 func unreachable(url string, err error) error {
-	return fmt.Errorf("the database %s cannot be reached: %w; check database.url and that the server runs", config.Redacted(url), err)
+	cause := err
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		cause = errors.New(refused.Message)
+	} else if dial, ok := errors.AsType[*net.OpError](err); ok {
+		cause = dial
+	}
+	return fmt.Errorf("the database %s cannot be reached: %w; check database.url and that the server runs", config.Redacted(url), cause)
 }

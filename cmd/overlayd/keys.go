@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,28 +26,17 @@ func loadIdentity(path string) (*ec.PrivateKey, error) {
 }
 
 func parseIdentity(path, text string) (*ec.PrivateKey, error) {
-	if raw, err := hex.DecodeString(text); err == nil {
-		key, _ := ec.PrivateKeyFromBytes(raw)
-		// The library reduces what is out of range: only a key that is itself counts.
-		if len(raw) != 32 || key == nil || hex.EncodeToString(key.Serialize()) != strings.ToLower(text) || isZero(raw) {
-			return nil, fmt.Errorf("the identity key in %s is not a private key; write 64 hex characters or WIF", path)
-		}
-		return key, nil
-	}
-	key, err := ec.PrivateKeyFromWif(text)
-	if err != nil {
+	var key *ec.PrivateKey
+	if raw, err := hex.DecodeString(text); err == nil && len(raw) == 32 {
+		key, _ = ec.PrivateKeyFromBytes(raw)
+	} else if key, err = ec.PrivateKeyFromWif(text); err != nil {
 		return nil, fmt.Errorf("the identity key in %s is neither 64 hex characters nor WIF; correct the file", path)
 	}
-	return key, nil
-}
-
-func isZero(raw []byte) bool {
-	for _, b := range raw {
-		if b != 0 {
-			return false
-		}
+	// The library takes any 32 bytes; a key lies between 1 and the group's order.
+	if d := new(big.Int).SetBytes(key.Serialize()); d.Sign() == 0 || d.Cmp(ec.S256().N) >= 0 {
+		return nil, fmt.Errorf("the identity key in %s is out of range; make another", path)
 	}
-	return true
+	return key, nil
 }
 
 // loadToken reads the operator token.

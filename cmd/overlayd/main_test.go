@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/sample"
+)
+
+func TestMain(m *testing.M) { os.Exit(e2e.Main(m)) }
+
+// within bounds waiting for what has to happen; it only ends what went wrong.
+const within = 60 * time.Second
+
+// eventually asks until done says yes.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within %s", what, within)
+		}
+	}
+}
+
+// call sends a request with the operator token and returns status and body.
+func call(t *testing.T, r e2e.Ready, method, path, body string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, r.OperatorURL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+r.OperatorToken)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(data)
+}
+
+// feedView is what the operator API tells of a feed.
+type feedView struct {
+	Feed, Epoch, Head      string
+	Rows, Groups, Sessions int64
+}
+
+func feedOf(t *testing.T, r e2e.Ready) feedView {
+	t.Helper()
+	status, body := call(t, r, http.MethodGet, "/operator/v1/feeds/"+devFeed, "")
+	var v feedView
+	if err := json.Unmarshal([]byte(body), &v); status != http.StatusOK || err != nil {
+		t.Fatalf("feed: %d %s", status, body)
+	}
+	return v
+}
+
+// rows are n generated groups, each one new row.
+func rows(t *testing.T, seed uint64, n int) []string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := sample.Generate(t.Context(), &b, sample.Options{Seed: seed, Groups: n, PutsOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	return strings.SplitAfter(strings.TrimSuffix(b.String(), "\n"), "\n")
+}
+
+// change is a small group with a key of its own.
+func change(key int) string {
+	return fmt.Sprintf(`{"key":"a-small-change-%08d","edits":[{"op":"invalidate","contextId":"c%d","reason":"test"}]}`, key, key)
+}
