@@ -83,7 +83,7 @@ func StartWith(t T, o Options, args ...string) *Process {
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		p.signal(os.Interrupt)
+		p.Signal(os.Interrupt)
 		select {
 		case <-p.ended:
 		case <-time.After(stopTimeout):
@@ -141,19 +141,19 @@ func (p *Process) Wait() int {
 
 // Kill ends the process as kill -9 does and waits for its end.
 func (p *Process) Kill() {
-	p.signal(syscall.SIGKILL)
+	p.Signal(syscall.SIGKILL)
 	<-p.ended
 }
 
 // Interrupt asks the process to stop, as Ctrl-C does, and returns its exit code.
 func (p *Process) Interrupt() int {
 	p.t.Helper()
-	p.signal(os.Interrupt)
+	p.Signal(os.Interrupt)
 	return p.Wait()
 }
 
-// signal is for processes that may have ended.
-func (p *Process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+// Signal sends a signal; to a process that has ended it does nothing.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Result is what a finished process left.
 type Result struct {
