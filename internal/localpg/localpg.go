@@ -25,6 +25,7 @@ const (
 
 	clusterFolder = "cluster"
 	logName       = "postgres.log"
+	lockName      = "lock"
 )
 
 // Options say where and how a server runs. Only Data is needed.
@@ -94,7 +95,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	o.MaxConnections = cmp.Or(o.MaxConnections, 100)
 	o.system = cmp.Or(o.system, systemFolder)
 	if o.patience == nil {
-		o.patience = takeOverPatience[:]
+		o.patience = takeOverPatience()
 	}
 	if o.Data == "" {
 		return nil, errors.New("no data folder given for the private Postgres")
@@ -333,10 +334,17 @@ func Remove(ctx context.Context, data string) error {
 		return err
 	}
 	home := cmp.Or(st.Home, data)
-	if err := takeOver(ctx, filepath.Join(home, clusterFolder), takeOverPatience[:], slog.New(slog.DiscardHandler)); err != nil {
+	if err := takeOver(ctx, filepath.Join(home, clusterFolder), takeOverPatience(), slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(home), os.RemoveAll(data)); err != nil {
+	if st.Home != "" {
+		// Only what is known to be ours: the name of the folder comes from a file.
+		for _, name := range []string{clusterFolder, clusterFolder + ".new", clusterFolder + ".old", lockName} {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(home, name)))
+		}
+		err = errors.Join(err, os.Remove(home))
+	}
+	if err := errors.Join(err, os.RemoveAll(data)); err != nil {
 		return fmt.Errorf("remove the private Postgres: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 )
@@ -33,6 +34,9 @@ func openLog(path string) (*logFile, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of the private Postgres: %w", err)
+	}
+	if folder, err := os.Stat(filepath.Dir(path)); err == nil {
+		keepOwner(path, folder) // or the next start, as the user the folder belongs to, could not write it
 	}
 	return &logFile{path: path, file: f}, nil
 }

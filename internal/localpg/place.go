@@ -273,7 +273,7 @@ func serverUser() (user, error) {
 			}
 		}
 	}
-	return user{}, errors.New("Postgres does not run as root, and there is no other user on this machine: add one (useradd postgres), start overlayd as an ordinary user, or set OVERLAYD_DATABASE_URL")
+	return user{}, errors.New("a Postgres server does not run as root, and there is no other user on this machine: add one (useradd postgres), start overlayd as an ordinary user, or set OVERLAYD_DATABASE_URL")
 }
 
 // ownerUser is who runs an existing cluster: its owner, because Postgres insists on that too.

@@ -214,8 +214,11 @@ func TestP9_OrdinaryUser(t *testing.T) {
 	write(t, first.URL, 1)
 	first.kill(t)
 
-	// Root goes on as the owner of the cluster, and leaves everything usable by that user.
-	asRoot := start(t, Options{Data: data, Log: nil})
+	// Root goes on as the owner of the cluster, and leaves everything usable by that user, also what it makes anew.
+	if err := os.Remove(filepath.Join(data, logName)); err != nil {
+		t.Fatal(err)
+	}
+	asRoot := start(t, Options{Data: data})
 	wantRows(t, asRoot.URL(), 1)
 	stop(t, asRoot)
 	second := startHolder(t, program, holdOptions{Data: data}, asNobody)

@@ -30,8 +30,6 @@ func deathSignal(fast bool) syscall.Signal {
 	return signalFast
 }
 
-const lockName = "lock"
-
 // acquire makes this process the only one to use the folder. The lock dies with the process; release may be called twice.
 func acquire(data string) (release func(), err error) {
 	path := filepath.Join(data, lockName)
@@ -84,16 +82,12 @@ func owner(info fs.FileInfo) int {
 	return -1
 }
 
-// keepOwner gives a rewritten file the owner of the old one, so that a start as root does not lock an ordinary user out.
+// keepOwner gives a file root has written the owner of the old one, or of its folder, so that a start as root does not lock
+// an ordinary user out.
 func keepOwner(path string, old fs.FileInfo) {
 	if st, ok := old.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
 		_ = os.Chown(path, int(st.Uid), int(st.Gid))
 	}
-}
-
-func alive(pid int) bool {
-	err := syscall.Kill(pid, 0)
-	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 func kill(pid int, s syscall.Signal) { _ = syscall.Kill(pid, s) }

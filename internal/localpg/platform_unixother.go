@@ -3,6 +3,7 @@
 package localpg
 
 import (
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -34,4 +35,9 @@ func serversIn(cluster string) []int {
 		return nil
 	}
 	return []int{pid}
+}
+
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }

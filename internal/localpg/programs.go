@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,15 +181,15 @@ func (s *search) folders(ctx context.Context) iter.Seq[string] {
 
 // versionIn is the last number in a folder name like /usr/lib/postgresql/15/bin.
 func versionIn(dir string) int {
-	found := numberPattern().FindAllString(dir, -1)
-	if len(found) == 0 {
+	numbers := strings.FieldsFunc(dir, notDigit)
+	if len(numbers) == 0 {
 		return 0
 	}
-	n, _ := strconv.Atoi(found[len(found)-1])
+	n, _ := strconv.Atoi(numbers[len(numbers)-1])
 	return n
 }
 
-func numberPattern() *regexp.Regexp { return regexp.MustCompile(`\d+`) }
+func notDigit(r rune) bool { return r < '0' || r > '9' }
 
 // inspect asks the programs in a folder for their version. fs.ErrNotExist: there are none.
 func inspect(ctx context.Context, dir string) (programs, error) {
@@ -207,13 +206,13 @@ func inspect(ctx context.Context, dir string) (programs, error) {
 		return programs{}, fmt.Errorf("%s does not run: %w", bin.postgres, err)
 	}
 	// "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", "postgres (PostgreSQL) 19beta1"
-	_, rest, ok := strings.Cut(string(out), "(PostgreSQL) ")
-	digits := numberPattern().FindString(rest)
-	if !ok || digits == "" {
+	_, rest, _ := strings.Cut(string(out), "(PostgreSQL) ")
+	words := strings.Fields(rest)
+	if len(words) == 0 || notDigit(rune(words[0][0])) {
 		return programs{}, fmt.Errorf("%s tells no version", bin.postgres)
 	}
-	bin.version = strings.Fields(rest)[0]
-	if bin.major, err = strconv.Atoi(digits); err != nil || bin.major < oldestMajor {
+	bin.version = words[0]
+	if bin.major, err = strconv.Atoi(strings.FieldsFunc(bin.version, notDigit)[0]); err != nil || bin.major < oldestMajor {
 		return programs{}, fmt.Errorf("PostgreSQL %s is too old, %d is the oldest that works", bin.version, oldestMajor)
 	}
 	return bin, nil

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -32,11 +33,20 @@ func installation(t *testing.T, dir, version string) string {
 		script = "#!/bin/sh\nexit 3\n"
 	}
 	for _, name := range []string{"postgres", "initdb"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		program(t, filepath.Join(dir, name), script)
 	}
 	return dir
+}
+
+// program writes a script. Nothing is forked meanwhile: a child that inherits the open file for a moment would make
+// running it fail as "text file busy".
+func program(t *testing.T, path, script string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // nowhere is a machine without Postgres.
@@ -73,9 +83,7 @@ func TestSearchOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(base, "pg_config")
-	if err := os.WriteFile(config, []byte("#!/bin/sh\necho "+dirs[1]+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	program(t, config, "#!/bin/sh\necho "+dirs[1]+"\n")
 	s := &search{
 		lookPath: func(name string) (string, error) {
 			switch name {

@@ -18,7 +18,9 @@ import (
 const pidFileName = "postmaster.pid"
 
 // takeOverPatience is how long a left server may take after each of: asked to stop, told to stop at once, killed.
-var takeOverPatience = [...]time.Duration{30 * time.Second, 10 * time.Second, 5 * time.Second}
+func takeOverPatience() []time.Duration {
+	return []time.Duration{30 * time.Second, 10 * time.Second, 5 * time.Second}
+}
 
 // pidFile is what a server says about itself while it runs.
 type pidFile struct {

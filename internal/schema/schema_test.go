@@ -233,7 +233,7 @@ func TestM5_Hash(t *testing.T) {
 		}
 		seen[h] = i
 	}
-	if of(t, base...).Hash() != of(t, base...).Hash() || len(schema.Hash()) != 64 || schema.Hash() != schema.Hash() {
+	if _, same := seen[of(t, base...).Hash()]; !same || len(schema.Hash()) != 64 {
 		t.Error("the hash is not a stable one of 64 digits")
 	}
 }
