@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/pgtest"
 )
 
 // postmaster is the process id of the server behind a ready line.
@@ -186,5 +187,26 @@ func TestDevTakesServicesFromAFile(t *testing.T) {
 	expires, _ := strconv.Atoi(b.ExpiresAt)
 	if b.Identity != ready.Identity || b.BaseURL != ready.BaseURL || len(b.Services) != 1 || b.Services[0].Name != "ls_short" || expires-issued != 30 {
 		t.Errorf("manifest %+v", b)
+	}
+}
+
+func TestDevUsesADatabaseOfYours(t *testing.T) {
+	t.Parallel()
+	db := pgtest.NewEmpty(t)
+	data := t.TempDir()
+	p := e2e.StartWith(t, e2e.Options{Env: []string{"OVERLAYD_DATABASE_URL=" + db.URL}},
+		"dev", "--data", data, "--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0")
+	ready := p.Ready()
+	if ready.DatabaseURL != db.URL {
+		t.Errorf("the database is %s", ready.DatabaseURL)
+	}
+	if _, err := os.Stat(filepath.Join(data, "postgres")); err == nil {
+		t.Error("a private Postgres was made besides")
+	}
+	if v := feedOf(t, ready); v.Rows < 20 {
+		t.Errorf("the sample holds %+v", v)
+	}
+	if code := p.Interrupt(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }

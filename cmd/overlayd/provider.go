@@ -81,7 +81,11 @@ func (p *provider) run(ctx context.Context) (err error) {
 	}
 	defer db.close() // step 6
 
-	store, err := livefeed.NewStore(life, livefeed.Config{Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry})
+	store, err := livefeed.NewStore(life, livefeed.Config{
+		Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry,
+		Backstop: time.Duration(p.config.Database.PollMs) * time.Millisecond, NoListen: !p.config.Database.Notifications,
+		QueueBytes: int64(p.config.Limits.QueueBytes), ScanRows: int(p.config.Limits.ScanRows), ScanBytes: int64(p.config.Limits.ScanBytes),
+	})
 	if err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (p *provider) run(ctx context.Context) (err error) {
 
 	api, err := operator.New(operator.Config{
 		Store: store, Token: p.token, Metrics: registry, Log: p.log, Sessions: sessionCounter(db.main),
-		Checks: []operator.Check{{Name: "database and schema", Probe: db.check}},
+		Checks: p.checks(db, registry),
 	})
 	if err != nil {
 		return err
@@ -155,6 +159,32 @@ func (p *provider) run(ctx context.Context) (err error) {
 		return context.Cause(life)
 	}
 	return nil
+}
+
+// checks are what /readyz asks. Without notifications polls are woken late, not
+// never: that is shown, and takes nothing out of service.
+func (p *provider) checks(db *pools, registry prometheus.Gatherer) []operator.Check {
+	checks := []operator.Check{{Name: "database", Probe: db.check}}
+	if p.config.Database.Notifications {
+		checks = append(checks, operator.Check{Name: "notifications", Advisory: true, Probe: func(context.Context) error {
+			return listening(registry)
+		}})
+	}
+	return checks
+}
+
+// listening asks the feeds' own gauge.
+func listening(registry prometheus.Gatherer) error {
+	families, err := registry.Gather()
+	if err != nil {
+		return fmt.Errorf("gathering metrics: %w", err)
+	}
+	for _, f := range families {
+		if f.GetName() == "overlayd_livefeed_listening" && len(f.GetMetric()) == 1 && f.GetMetric()[0].GetGauge().GetValue() == 1 {
+			return nil
+		}
+	}
+	return errors.New("the connection for notifications is down; it is being replaced")
 }
 
 // serveBoth serves every listener and returns when all have ended; a failure of

@@ -79,7 +79,8 @@ services:
 			return false
 		}
 		defer response.Body.Close()
-		return response.StatusCode == http.StatusOK
+		text, err := io.ReadAll(response.Body)
+		return err == nil && response.StatusCode == http.StatusOK && string(text) == `{"checks":{"database":"ok","notifications":"ok"},"ready":true}`+"\n"
 	})
 	if status, body := call(t, ready, http.MethodPost, "/operator/v1/feeds/catalogue/groups", change(1)); status != 200 {
 		t.Fatal(body)

@@ -31,6 +31,8 @@ type Config struct {
 	Operator Operator `koanf:"operator"`
 	// Database holds feeds, sessions, fences and manifests.
 	Database Database `koanf:"database"`
+	// Limits bound the work and memory of feeds.
+	Limits Limits `koanf:"limits"`
 	// TLS on the public listener itself. Not available in this release.
 	TLS TLS `koanf:"tls"`
 	// CORS is what browsers of other origins may do.
@@ -91,6 +93,26 @@ type Database struct {
 	// WriterConnections bounds the pool that commits, timers and LISTEN use, so
 	// that readers can never starve them. Bounds: 3..100. Default: 6.
 	WriterConnections uint32 `koanf:"writerConnections"`
+	// Notifications wakes waiting polls through LISTEN and NOTIFY, over one
+	// connection of a process. Turn it off behind a pooler that cannot keep a
+	// session: polls are then woken by PollMs alone. Default: true.
+	Notifications bool `koanf:"notifications"`
+	// PollMs is how often the heads of all feeds are read in case a notification
+	// was lost. Bounds: 10..60000 ms. Default: 250 ms.
+	PollMs uint32 `koanf:"pollMs"`
+}
+
+// Limits bound the work and memory of each feed in a process.
+type Limits struct {
+	// QueueBytes is how much may wait for a feed's committer; appends wait above
+	// it. Bounds: 16777216..1073741824 bytes. Default: 67108864.
+	QueueBytes uint32 `koanf:"queueBytes"`
+	// ScanRows is how many rows a snapshot page examines before it answers with
+	// what it has. Bounds: 1024..1000000. Default: 8192.
+	ScanRows uint32 `koanf:"scanRows"`
+	// ScanBytes is how much log a live read examines before it answers with what
+	// it has. Bounds: 1048576..268435456 bytes. Default: 8388608.
+	ScanBytes uint32 `koanf:"scanBytes"`
 }
 
 // TLS names the files of a certificate. Not available in this release: put a
@@ -211,6 +233,11 @@ func defaults() map[string]any {
 		"operator.listen":            "127.0.0.1:8081",
 		"database.maxConnections":    20,
 		"database.writerConnections": 6,
+		"database.notifications":     true,
+		"database.pollMs":            250,
+		"limits.queueBytes":          64 << 20,
+		"limits.scanRows":            8192,
+		"limits.scanBytes":           8 << 20,
 		"manifestSeconds":            86400,
 		"shutdownSeconds":            30,
 		"log.level":                  "info",

@@ -103,6 +103,10 @@ func (c *Config) checkFiles(v *validator) {
 	}
 	v.within("database.maxConnections", uint64(c.Database.MaxConnections), 4, 1000, "")
 	v.within("database.writerConnections", uint64(c.Database.WriterConnections), 3, 100, "")
+	v.within("database.pollMs", uint64(c.Database.PollMs), 10, 60000, " milliseconds")
+	v.within("limits.queueBytes", uint64(c.Limits.QueueBytes), 16<<20, 1<<30, " bytes")
+	v.within("limits.scanRows", uint64(c.Limits.ScanRows), 1024, 1000000, "")
+	v.within("limits.scanBytes", uint64(c.Limits.ScanBytes), 1<<20, 256<<20, " bytes")
 }
 
 func (c *Config) checkListeners(v *validator) {

@@ -24,9 +24,10 @@
 //	    that holds anything, and never reads further ahead than its window
 //	    (groups and bytes): memory is bounded whatever is sent.
 //	P4. A line at fault is answered and skipped. A group that could not be
-//	    appended for now is answered and ends the stream, so that nobody commits
-//	    line n+1 knowing that line n is missing; whoever sends the rest again,
-//	    beginning with that line, appends nothing twice.
+//	    appended for now is answered and ends the stream: whoever sends the rest
+//	    again, beginning with that line, appends nothing twice. What was under way
+//	    behind it is called back, but a batch the committer had already taken may
+//	    still be committed.
 //	P5. What a peer reads is fixed public text; causes go to the log.
 //
 // An import runs on the goroutine of its request, which writes, and one that
