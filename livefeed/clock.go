@@ -21,8 +21,7 @@ type Cut struct {
 
 const feedCut = `
 select f.epoch, h.head, h.tag, fl.floor, c.evaluated, t.now,
-       exists (select from row_version v
-               where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= t.now)
+       coalesce(` + firstDeadline + ` <= t.now, false)
 from feed f
 join feed_head h on h.feed_id = f.id
 join feed_floor fl on fl.feed_id = f.id

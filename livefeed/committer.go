@@ -145,14 +145,21 @@ func (f *Feed) retry(ctx context.Context, run func(context.Context) error) error
 	}
 }
 
+// rolledBack reports whether the database itself said that the transaction failed. A fatal error does not say so: it may
+// follow a commit.
+func rolledBack(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR"
+}
+
 // refused reports whether the database understood the statements and would refuse them again. What it may accept later
 // (a lost connection, a deadlock, a full disk, a server that stops or is a standby) is not refused.
 func refused(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return errors.Is(err, errPlan)
+	if errors.Is(err, errPlan) {
+		return true
 	}
-	if len(e.Code) != 5 || e.Code == "25006" || e.Code == "55P03" {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !rolledBack(err) || len(e.Code) != 5 || e.Code == "25006" || e.Code == "55P03" {
 		return false
 	}
 	switch e.Code[:2] {
@@ -160,13 +167,6 @@ func refused(err error) bool {
 		return false
 	}
 	return true
-}
-
-// rolledBack reports whether the database itself said that the transaction failed. A fatal error does not say so: it may
-// follow a commit.
-func rolledBack(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR"
 }
 
 // errPlan marks faults that no retry cures: what is stored cannot be read, or does not fit what was planned.

@@ -68,11 +68,11 @@ type Stats struct {
 }
 
 const feedStats = `
-select f.epoch, h.head, fl.floor, h.live, h.next_ver - 1 - fl.removed,
+select f.epoch, h.head, fl.floor, h.live, h.versions - fl.removed,
        (select count(*) from (
           select from row_version v
           where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= t.now
-          limit 100000) due)
+          order by v.expires_at, v.order_key limit 100000) due)
 from feed f
 join feed_head h on h.feed_id = f.id
 join feed_floor fl on fl.feed_id = f.id

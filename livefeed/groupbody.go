@@ -159,8 +159,8 @@ func decodePut(o *object, e *Edit) {
 			o.fail("order has more than 128 bytes")
 		}
 	}
-	if _, ok := o.maybe("context", canon.Object); ok {
-		c := o.object("context")
+	if v, ok := o.maybe("context", canon.Object); ok {
+		c := &object{v: v}
 		e.Context = &Context{Schema: c.text("schema", MaxTextBytes), Bytes: c.bytes("bytes")}
 		if c.err == nil && !absoluteIRI(e.Context.Schema) {
 			c.fail("schema must be an absolute IRI")
@@ -325,7 +325,7 @@ func absoluteIRI(s string) bool {
 	return !scheme
 }
 
-// object reads one closed JSON object: every member is asked for by name, and close refuses what was not. The first
+// object reads one closed JSON object: every member is asked for by name, once, and close refuses what was not. The first
 // fault stays; later asks answer zero values.
 type object struct {
 	v    canon.Value

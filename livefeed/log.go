@@ -42,8 +42,7 @@ const (
 with s as materialized (
   select f.epoch, fl.floor, h.head, h.tag, t.now,
          case when $2 = fl.floor then fl.tag else (select g.tag from feed_group g where g.feed_id = $1 and g.seq = $2) end as after_tag,
-         exists (select from row_version v
-                 where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= t.now) as due
+         coalesce(` + firstDeadline + ` <= t.now, false) as due
   from feed f
   join feed_head h on h.feed_id = f.id
   join feed_floor fl on fl.feed_id = f.id

@@ -30,17 +30,17 @@ type knownKey struct {
 // again in the same batch chains: the earlier version ends where the later begins.
 type plan struct {
 	// Read under the lock.
-	head    uint64
-	tag     [8]byte
-	nextVer int64
-	live    int64
-	now     uint64
-	due     bool   // a timer is due at now
-	clock   uint64 // what the clock row says
-	limits  []AdmissionLimit
-	keys    map[[16]byte]knownKey
-	rows    map[Outpoint]*row // of every outpoint the batch names: the present version, or nil
-	dueRows []*row            // for a drain: rows due, in order
+	head     uint64
+	tag      [8]byte
+	live     int64 // rows present
+	versions int64 // row versions written so far
+	now      uint64
+	due      bool   // a timer is due at now
+	clock    uint64 // what the clock row says
+	limits   []AdmissionLimit
+	keys     map[[16]byte]knownKey
+	rows     map[Outpoint]*row // of every outpoint the batch names: the present version, or nil
+	dueRows  []*row            // for a drain: rows due, in order
 
 	// Made here.
 	first   uint64 // head when the plan began

@@ -46,7 +46,8 @@ with s as materialized (
   select h.head, fl.floor, a.ver as after_ver, a.order_key as after_key
   from feed_head h
   join feed_floor fl on fl.feed_id = h.feed_id
-  left join row_version a on a.feed_id = h.feed_id and a.ver = $2 and a.valid_from <= $3 and a.valid_to > $3
+  left join lateral (select * from row_version v where v.ver = $2 offset 0) a
+    on a.feed_id = h.feed_id and a.valid_from <= $3 and a.valid_to > $3
   where h.feed_id = $1
 ), r as materialized (
   select c.* from s cross join lateral (`
@@ -79,7 +80,7 @@ order by r.order_key`
       select p.order_key, p.ver from posting p
       where p.feed_id = $1 and p.selector = $8 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
       order by p.order_key limit $5) p
-    cross join lateral (select * from row_version v where v.feed_id = $1 and v.ver = p.ver offset 0) v` + pageVisible + `
+    cross join lateral (select * from row_version v where v.ver = p.ver offset 0) v` + pageVisible + `
       and v.selectors @> $9::bytea[]
     order by p.order_key limit $7::int + 1) c
 ), b as materialized (
@@ -208,7 +209,7 @@ func (s *optionalState) row() (*row, error) {
 }
 
 // driveSample is up to where postings are counted to find the rarer selector.
-const driveSample = 1024
+const driveSample = 256
 
 const selectorSizes = `
 select u.n::int, (select count(*) from (select from posting p where p.feed_id = $1 and p.selector = u.selector limit $3) c)

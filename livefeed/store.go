@@ -59,8 +59,8 @@ const (
 	defaultScanBytes  = 8 << 20
 )
 
-// Configure sets what both pools want of a connection. Settings already there are kept, but for the two that
-// correctness or a hundredfold of speed depend on.
+// Configure sets what both pools want of a connection. Settings that only tune are kept where they are given; those that
+// correctness or a hundredfold of speed depend on are not.
 func Configure(c *pgxpool.Config) {
 	params := c.ConnConfig.RuntimeParams
 	if params == nil {
@@ -69,8 +69,6 @@ func Configure(c *pgxpool.Config) {
 	}
 	for name, value := range map[string]string{
 		"application_name": "overlayd",
-		"jit":              "off",
-		// Every read here is a walk along an index; the planner should not fear it.
 		"random_page_cost": "1.1",
 		// A process that was stopped while it held a head lock must not hold it for ever.
 		"idle_in_transaction_session_timeout": "60s",
@@ -83,8 +81,20 @@ func Configure(c *pgxpool.Config) {
 	if v := params["synchronous_commit"]; v == "" || v == "off" || v == "local" {
 		params["synchronous_commit"] = "on"
 	}
-	// Joined on the wrong column, a memoized posting list is read whole for each row.
-	params["enable_memoize"] = "off"
+	// Every statement here is a walk along an index, or a few look-ups by key. Planned once, it stays planned, so the
+	// plan must not depend on how full the tables were or whether they had statistics yet: what could
+	// tempt the planner away is turned off.
+	for name, value := range map[string]string{
+		"plan_cache_mode":   "force_generic_plan",
+		"jit":               "off",
+		"enable_memoize":    "off",
+		"enable_hashjoin":   "off",
+		"enable_mergejoin":  "off",
+		"enable_seqscan":    "off",
+		"enable_bitmapscan": "off",
+	} {
+		params[name] = value
+	}
 }
 
 // Store holds the feeds of one database in one process.

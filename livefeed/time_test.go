@@ -232,37 +232,3 @@ func TestT5_AnotherWorkerTakesOver(t *testing.T) {
 	}
 	second.checkStored(t)
 }
-
-// TestF10_WhatACutCosts: a feed full of rows that never expire does not make the question whether one is due dearer.
-func TestF10_WhatACutCosts(t *testing.T) {
-	t.Parallel()
-	_, n, f := startQuietFeed(t)
-	now := f.cut(t).Now
-	for i := range 6 {
-		var edits []Edit
-		for j := range 500 {
-			e := put(i*500 + j)
-			if j%100 == 0 {
-				e.ExpiresAt = now + 1000
-			}
-			edits = append(edits, e)
-		}
-		f.mustAppend(t, group(fmt.Sprint(i), edits...))
-	}
-	for _, analyzed := range []bool{false, true} {
-		if analyzed {
-			exec(t, n, "vacuum analyze")
-		}
-		for name, sql := range map[string]string{"cut": feedCut, "clock": clockRead, "stats": feedStats} {
-			if got, plan := buffers(t, n.pool, sql, []any{f.id}); got > 16 {
-				t.Errorf("%s, analyzed %v: %d buffers\n%s", name, analyzed, got, plan)
-			}
-		}
-		if got, plan := buffers(t, n.pool, timerNext, []any{[]int32{f.id}}); got > 16 {
-			t.Errorf("next deadline, analyzed %v: %d buffers\n%s", analyzed, got, plan)
-		}
-		if got, plan := buffers(t, n.pool, rowDue, []any{f.id, int64(now), 100}); got > 16 {
-			t.Errorf("due rows, analyzed %v: %d buffers\n%s", analyzed, got, plan)
-		}
-	}
-}

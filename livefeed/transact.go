@@ -19,17 +19,17 @@ import (
 const (
 	txBegin = "begin isolation level read committed"
 
-	// Every join below goes from a few keys to an index; the planner shall not think otherwise because a table has no
-	// statistics yet.
-	txPlanner = `select set_config('enable_memoize', 'off', true), set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true)`
+	headLock = `select head, tag, live, versions from feed_head where feed_id = $1 for update`
 
-	headLock = `select head, tag, next_ver, live from feed_head where feed_id = $1 for update`
+	// firstDeadline is the earliest deadline of the rows present. Asked for in order, it is found in the one index that has
+	// the order, whatever the planner knows about the table.
+	firstDeadline = `(
+  select v.expires_at from row_version v
+  where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null
+  order by v.expires_at, v.order_key limit 1)`
 
 	clockRead = `
-select t.now, c.evaluated,
-       exists (select from row_version v
-               where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null and v.expires_at <= t.now)
+select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false)
 from feed_clock c
 cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
 where c.feed_id = $1`
@@ -47,9 +47,8 @@ cross join lateral (select * from group_key k where k.feed_id = $1 and k.key = u
 	rowFind = `
 select ` + stateColumns + `
 from unnest($2::bytea[]) as u(outpoint)
-cross join lateral (
-  select * from row_version v
-  where v.feed_id = $1 and v.outpoint = u.outpoint and v.valid_to = 9223372036854775807 offset 0) v`
+cross join lateral (select * from row_version v where v.outpoint = u.outpoint and v.valid_to = 9223372036854775807 offset 0) v
+where v.feed_id = $1`
 
 	rowDue = `
 select ` + stateColumns + ` from row_version v
@@ -62,14 +61,15 @@ insert into blob (sha, bytes)
 select u.sha, u.bytes from unnest($1::bytea[], $2::bytea[]) as u(sha, bytes) order by u.sha
 on conflict (sha) do nothing`
 
-	// Rows are found one key at a time, behind a fence, and updated by their place: joined to the keys directly they are
-	// found by reading every live row of the feed while its tables have no statistics. The head lock keeps the place.
+	// Rows are found one key at a time, behind a fence, and updated by their place: joined to the keys directly, or with
+	// another condition inside the fence, they are found by reading every live row of the feed when the statement was
+	// planned on an empty table. The head lock keeps the place.
 	versionEnd = `
 with ended as (
   update row_version v set valid_to = found.seq
   from (select u.seq, x.place from unnest($2::bigint[], $3::bigint[]) as u(ver, seq)
-        cross join lateral (select v.ctid as place from row_version v
-                            where v.feed_id = $1 and v.ver = u.ver and v.valid_to = 9223372036854775807 offset 0) x) found
+        cross join lateral (select v.ctid as place, v.feed_id, v.valid_to from row_version v where v.ver = u.ver offset 0) x
+        where x.feed_id = $1 and x.valid_to = 9223372036854775807) found
   where v.ctid = found.place
   returning v.order_key, v.valid_from, v.valid_to, v.selectors
 ), closed as (
@@ -87,13 +87,13 @@ select 1 / ((select count(*) from ended) = $4 and (select count(*) from closed) 
 	// Arrays inside arrays are not ragged in Postgres: selectors and readers travel as array literals.
 	versionPut = `
 with made as (
-  insert into row_version (feed_id, ver, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
+  insert into row_version (feed_id, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
                            context_schema, context, evidence, evidence_size, readers, hidden)
-  select $1, u.ver, u.outpoint, u.order_key, u.valid_from, u.valid_to, nullif(u.expires_at, 0), u.attributes, u.selectors::bytea[],
+  select $1, u.outpoint, u.order_key, u.valid_from, u.valid_to, nullif(u.expires_at, 0), u.attributes, u.selectors::bytea[],
          u.context_schema, u.context, u.evidence, u.evidence_size, u.readers::bytea[], u.hidden
-  from unnest($2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::text[],
-              $10::bytea[], $11::bytea[], $12::bytea[], $13::int[], $14::text[], $15::boolean[])
-       as u(ver, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
+  from unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::text[],
+              $9::bytea[], $10::bytea[], $11::bytea[], $12::int[], $13::text[], $14::boolean[])
+       as u(outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
             context_schema, context, evidence, evidence_size, readers, hidden)
   returning ver, order_key, valid_from, valid_to, selectors
 )
@@ -118,7 +118,7 @@ update feed_clock c set evaluated = $2
 from (select feed_id from feed_clock where feed_id = $1 and evaluated < $2 for update skip locked) free
 where c.feed_id = free.feed_id`
 
-	headWrite = `update feed_head set head = $2, tag = $3, next_ver = $4, live = $5 where feed_id = $1`
+	headWrite = `update feed_head set head = $2, tag = $3, live = $4, versions = $5 where feed_id = $1`
 
 	headNotify = `select pg_notify('` + notifyChannel + `', $1)`
 )
@@ -225,11 +225,10 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}}
 	b := &pgx.Batch{}
 	b.Queue(txBegin)
-	b.Queue(txPlanner)
 	b.Queue(headLock, f.id).QueryRow(func(r pgx.Row) error {
 		var head int64
 		var tag []byte
-		if err := r.Scan(&head, &tag, &pl.nextVer, &pl.live); err != nil {
+		if err := r.Scan(&head, &tag, &pl.live, &pl.versions); err != nil {
 			return fmt.Errorf("lock the head: %w", err)
 		}
 		pl.head, pl.first, pl.tag = uint64(head), uint64(head), [8]byte(tag)
@@ -371,7 +370,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 		b.Queue(clockWrite, f.id, int64(pl.evaluated))
 	}
 	if len(pl.groups) > 0 {
-		b.Queue(headWrite, f.id, int64(pl.head), pl.tag[:], pl.nextVer, pl.live)
+		b.Queue(headWrite, f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions)
 		b.Queue(headNotify, strconv.FormatInt(int64(f.id), 10)+":"+strconv.FormatUint(pl.head, 10))
 	}
 	committed := false
@@ -420,7 +419,7 @@ func (pl *plan) queueEnded(b *pgx.Batch, feed int32) {
 }
 
 func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
-	var ver, from, to, expires []int64
+	var from, to, expires []int64
 	var outpoint, order, attributes, schema, context, evidence [][]byte
 	var selectors []string
 	var readers []*string
@@ -431,8 +430,6 @@ func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
 			continue
 		}
 		o := v.outpoint.Bytes()
-		ver = append(ver, pl.nextVer)
-		pl.nextVer++
 		outpoint = append(outpoint, o[:])
 		order = append(order, v.orderKey)
 		from = append(from, int64(v.from))
@@ -455,8 +452,9 @@ func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
 		}
 		hidden = append(hidden, s.Hidden)
 	}
-	if len(ver) > 0 {
-		b.Queue(versionPut, feed, ver, outpoint, order, from, to, expires, attributes, selectors, schema, context, evidence, size, readers, hidden)
+	pl.versions += int64(len(outpoint))
+	if len(outpoint) > 0 {
+		b.Queue(versionPut, feed, outpoint, order, from, to, expires, attributes, selectors, schema, context, evidence, size, readers, hidden)
 	}
 }
 

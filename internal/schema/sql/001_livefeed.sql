@@ -22,8 +22,8 @@ create table feed_head (
     feed_id  int    primary key references feed,
     head     bigint not null default 0,
     tag      bytea  not null check (length(tag) = 8),
-    next_ver bigint not null default 1,     -- the version id the next row version gets
-    live     bigint not null default 0      -- rows present
+    live     bigint not null default 0,     -- rows present
+    versions bigint not null default 0      -- row versions written so far
 ) with (fillfactor = 10);
 
 -- Every timer with a deadline <= evaluated has been logged. Whole Unix seconds, written when the second advances.
@@ -64,9 +64,12 @@ create table blob (
 alter table blob alter column bytes set storage external;
 
 -- One version of one row. Immutable but for valid_to. A version that begins and ends in one group is only in the log.
+--
+-- Its indexes begin with different columns where they serve look-ups by key: a statement planned while the table is empty finds
+-- all indexes with a matching first column equally cheap, and may take the wrong one for good.
 create table row_version (
+    ver            bigint   generated always as identity primary key,
     feed_id        int      not null,
-    ver            bigint   not null,
     outpoint       bytea    not null,       -- txid in display order, big-endian index: 36 bytes
     order_key      bytea    not null,       -- escaped order bytes, terminator, outpoint: unique among rows, sorts as rules promise
     valid_from     bigint   not null,
@@ -80,10 +83,9 @@ create table row_version (
     evidence_size  int      not null,
     readers        bytea[],                 -- null = everyone
     hidden         boolean  not null default false,
-    primary key (feed_id, ver),
     check (valid_from < valid_to)
 );
-create unique index row_version_live on row_version (feed_id, outpoint) where valid_to = 9223372036854775807;
+create unique index row_version_live on row_version (outpoint, feed_id) where valid_to = 9223372036854775807;
 -- All four are key columns and the time predicate has no NULL and no OR: dead versions are then rejected inside the index.
 create index row_version_order on row_version (feed_id, order_key, valid_from, valid_to);
 create index row_version_due on row_version (feed_id, expires_at, order_key)

@@ -1,0 +1,159 @@
+package livefeed
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/pgtest"
+)
+
+// prepared is a statement that was planned for good while its tables were empty, which is how a new feed meets them.
+type prepared struct {
+	conn *pgx.Conn
+	name string
+}
+
+// prepare plans a statement on a connection of the store's kind. types are those of its arguments.
+func prepare(t *testing.T, conn *pgx.Conn, sql string, types ...string) prepared {
+	t.Helper()
+	p := prepared{conn: conn, name: fmt.Sprintf("p%p", new(int))}
+	list := ""
+	if len(types) > 0 {
+		list = "(" + strings.Join(types, ", ") + ")"
+	}
+	if _, err := conn.Exec(t.Context(), "prepare "+p.name+list+" as "+sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return p
+}
+
+// touched executes it and returns how many buffers it touched, and its plan.
+func (p prepared) touched(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	rows, err := p.conn.Query(t.Context(), "explain (analyze, buffers, timing off) execute "+p.name+"("+strings.Join(args, ", ")+")", pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines {
+		var hit, read int
+		if l = strings.TrimSpace(l); strings.HasPrefix(l, "Buffers: shared") {
+			fmt.Sscanf(l, "Buffers: shared hit=%d read=%d", &hit, &read)
+			return hit + read, strings.Join(lines, "\n")
+		}
+	}
+	return 0, strings.Join(lines, "\n")
+}
+
+func literal(b []byte) string { return `'\x` + hex.EncodeToString(b) + `'` }
+
+func number[T int | int32 | int64 | uint64](n T) string { return fmt.Sprint(n) }
+
+// TestF10_PlansHold: every statement on the way of a group, a page and a read is planned while the tables are empty and
+// runs when they are not. It must touch what it needs, and not the feed.
+func TestF10_PlansHold(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	stopTimers(t, db)
+	n := startStore(t, db)
+	f := n.ensure(t, "f")
+	conn, err := pgx.ConnectConfig(t.Context(), n.pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+
+	feed := number(f.id)
+	statements := map[string]prepared{}
+	plan := func(name, sql string, types ...string) {
+		statements[name] = prepare(t, conn, sql, types...)
+	}
+	plan("cut", feedCut, "int")
+	plan("stats", feedStats, "int")
+	plan("clock", clockRead, "int")
+	plan("next deadline", timerNext, "int[]")
+	plan("due rows", rowDue, "int", "bigint", "bigint")
+	plan("known keys", keyFind, "int", "bytea[]")
+	plan("present rows", rowFind, "int", "bytea[]")
+	plan("end of versions", versionEnd, "int", "bigint[]", "bigint[]", "bigint", "bigint")
+	plan("all rows", pageAll, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int")
+	plan("rows of a selector", pageSelector, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea", "bytea[]")
+	plan("all groups", logAll, "int", "bigint", "bytea", "bigint", "bigint")
+	plan("groups of a selector", logSelector, "int", "bigint", "bytea", "bigint", "bigint", "bytea", "bytea")
+	plan("selector sizes", selectorSizes, "int", "bytea[]", "bigint")
+	plan("tag", tagRead, "int", "bigint")
+	plan("evidence", blobGet, "bytea[]")
+	plan("followed groups", followRead, "int", "bigint", "bigint", "bigint")
+	plan("heads", headsRead, "int[]")
+	// Once now, so that the plan is made and kept.
+	o, wide, one := outpoint(77).Bytes(), AttributeSelector("wide", "x"), AttributeSelector("one", "7")
+	start := f.start(t)
+	key := literal(make([]byte, 16))
+	run := func(c Cut, ver int64) map[string][]string {
+		w, now := number(c.W), number(c.Now)
+		return map[string][]string{
+			"cut":                  {feed},
+			"stats":                {feed},
+			"clock":                {feed},
+			"next deadline":        {"'{" + feed + "}'"},
+			"due rows":             {feed, now, "100"},
+			"known keys":           {feed, "array[" + key + "]::bytea[]"},
+			"present rows":         {feed, "array[" + literal(o[:]) + "]::bytea[]"},
+			"end of versions":      {feed, "'{" + number(ver) + "}'", "'{" + number(c.W+1) + "}'", "(" + number(ver) + "<>0)::int", "2*(" + number(ver) + "<>0)::int"},
+			"all rows":             {feed, number(ver), w, now, "8192", "null", "256"},
+			"rows of a selector":   {feed, number(ver), w, now, "8192", "null", "256", literal(one[:]), "array[" + literal(wide[:]) + "]::bytea[]"},
+			"all groups":           {feed, "0", literal(start[:]), "256", "1000000"},
+			"groups of a selector": {feed, "0", literal(start[:]), "256", "1000000", literal(one[:]), literal(All[:])},
+			"selector sizes":       {feed, "array[" + literal(one[:]) + "," + literal(wide[:]) + "]::bytea[]", "100"},
+			"tag":                  {feed, w},
+			"evidence":             {"array[" + literal(make([]byte, 32)) + "]::bytea[]"},
+			"followed groups":      {feed, "0", w, "100"},
+			"heads":                {"'{" + feed + "}'"},
+		}
+	}
+	for name, args := range run(f.cut(t), 0) {
+		statements[name].touched(t, args...)
+	}
+
+	now := f.cut(t).Now
+	const total = 4000
+	for i := range 2 * total / 500 {
+		var edits []Edit
+		for j := range 500 {
+			row := (i*500 + j) % total
+			e := put(row, attr("one", fmt.Sprint(row%100)), attr("wide", "x"), beefOf(fmt.Sprint(i, j)))
+			if row%500 == 0 {
+				e.ExpiresAt = now + 1000
+			}
+			edits = append(edits, e)
+		}
+		f.mustAppend(t, group(fmt.Sprint(i), edits...))
+	}
+	var ver int64
+	if err := db.Pool.QueryRow(t.Context(), "select ver from row_version where valid_to > 9e18 order by order_key offset 2000 limit 1").Scan(&ver); err != nil {
+		t.Fatal(err)
+	}
+	bounds := map[string]int{
+		"cut": 14, "stats": 14, "clock": 6, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "end of versions": 80,
+		"all rows": 50, "rows of a selector": 180, "all groups": 60, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
+		"followed groups": 40, "heads": 4,
+	}
+	for name, args := range run(f.cut(t), ver) {
+		if name != "end of versions" { // it can run once only
+			statements[name].touched(t, args...) // marks what the updates left in the indexes
+		}
+		got, text := statements[name].touched(t, args...)
+		t.Logf("%s: %d buffers", name, got)
+		if got > bounds[name] {
+			t.Errorf("%s: %d buffers, at most %d expected\n%s", name, got, bounds[name], text)
+		}
+	}
+}
