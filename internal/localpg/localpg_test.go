@@ -297,7 +297,7 @@ func TestP6_ServerThatEndsByItselfIsReported(t *testing.T) {
 func TestP7_HalfMadeClusterIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	data := folder(t)
-	if err := os.MkdirAll(filepath.Join(data, clusterFolder+".new", "base"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(data, clusterFolder+".new", "base"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(data, clusterFolder+".new", "PG_VERSION"), []byte("9"), 0o600); err != nil {

@@ -265,9 +265,10 @@ func portOf(t *testing.T, s *Server) int {
 	return int(config.Port)
 }
 
+// folder is a Data whose server any user may run.
 func folder(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(t.TempDir(), "data")
+	return filepath.Join(openFolder(t), "data")
 }
 
 // openFolder is a folder every user can come to, which t.TempDir is not.
@@ -277,7 +278,11 @@ func openFolder(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(path) })
+	t.Cleanup(func() {
+		if err := os.RemoveAll(path); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
 	if err := os.Chmod(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
