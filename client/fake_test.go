@@ -374,16 +374,16 @@ func (f *fake) batch(s *session, limits wire.Limits) *wire.Batch {
 func (f *fake) snapshot(s *session, from int, limits wire.Limits) (*wire.Batch, *wire.Error) {
 	b := f.batch(s, limits)
 	b.Phase, b.Through, b.HighWater = wire.PhaseSnapshot, s.w, max(f.head, s.w)
-	at := from
+	at, size := from, len(b.AppendCanonical(nil))+128
 	for ; at < len(s.rows) && at-from < int(limits.MaxObservations); at++ {
 		id := fmt.Sprintf("%s-row-%d", s.id, at)
 		b.Groups = append(b.Groups, wire.Group{ID: id, Sequence: s.w, Observations: []wire.Observation{
 			{ID: id + "-o", Scope: s.scope, Kind: wire.KindOutput, Output: &s.rows[at]},
 		}})
-		if size := len(b.AppendCanonical(nil)) + 64; size > int(limits.MaxBytes) {
-			b.Groups = b.Groups[:len(b.Groups)-1]
+		if size += len(b.Groups[at-from].AppendCanonical(nil)) + 1; size > int(limits.MaxBytes) {
+			b.Groups = b.Groups[:at-from]
 			if at == from {
-				need := uint32(size + 64)
+				need := uint32(size)
 				return nil, &wire.Error{Code: wire.Limited, Message: "the next group does not fit", Limit: &wire.Limit{Kind: wire.LimitGroup, MinimumBytes: &need}}
 			}
 			break

@@ -18,7 +18,7 @@ const sweepRows = 2048
 
 func (r *record) Commit(ctx context.Context, c client.Commit) (done client.Committed, err error) {
 	err = r.write(ctx, "record the batch", func(ctx context.Context, tx *sql.Tx) error {
-		done, err = (&commit{record: r, tx: tx, batch: c}).run(ctx)
+		done, err = (&commit{record: r, tx: tx, batch: c, prepared: make(map[string]*sql.Stmt)}).run(ctx)
 		return err
 	})
 	if err != nil {
@@ -35,6 +35,43 @@ type commit struct {
 
 	space, other int64 // where this batch's ids are unique, and where they must not be
 	page         int64
+	prepared     map[string]*sql.Stmt // closed with the transaction
+}
+
+// statement prepares what is run for each group or observation once a batch.
+func (c *commit) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	if s := c.prepared[query]; s != nil {
+		return s, nil
+	}
+	s, err := c.tx.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = s
+	return s, nil
+}
+
+// insert runs a prepared insertion and returns the new row's number.
+func (c *commit) insert(ctx context.Context, query string, args ...any) (int64, error) {
+	s, err := c.statement(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+// number runs a prepared query for one number.
+func (c *commit) number(ctx context.Context, query string, args ...any) (n int64, err error) {
+	s, err := c.statement(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	err = s.QueryRowContext(ctx, args...).Scan(&n)
+	return n, err
 }
 
 func (c *commit) run(ctx context.Context) (client.Committed, error) {
@@ -156,8 +193,7 @@ func (c *commit) spaces(ctx context.Context, snapshot bool) error {
 }
 
 func (c *commit) group(ctx context.Context, index int, g client.Receipt) error {
-	var taken int64
-	err := c.tx.QueryRowContext(ctx, `SELECT space FROM receipts WHERE id = ? AND space IN (?, ?)`, g.ID, c.space, c.other).Scan(&taken)
+	taken, err := c.number(ctx, `SELECT space FROM receipts WHERE id = ? AND space IN (?, ?)`, g.ID, c.space, c.other)
 	switch {
 	case err == nil && taken == c.other:
 		return &client.ViolationError{Rule: client.RuleDuplicate, Detail: "a group id is used in the snapshot and in the live log"}
@@ -166,12 +202,8 @@ func (c *commit) group(ctx context.Context, index int, g client.Receipt) error {
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
 	}
-	res, err := c.tx.ExecContext(ctx, `INSERT INTO receipts (source, generation, page, idx, space, id, sequence) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+	receipt, err := c.insert(ctx, `INSERT INTO receipts (source, generation, page, idx, space, id, sequence) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		c.source, int64(c.batch.Generation), c.page, index, c.space, g.ID, int64(g.Sequence))
-	if err != nil {
-		return err
-	}
-	receipt, err := res.LastInsertId()
 	if err != nil {
 		return err
 	}
@@ -209,8 +241,7 @@ func (c *commit) sameGroup(ctx context.Context, g client.Receipt) error {
 }
 
 func (c *commit) observation(ctx context.Context, receipt int64, index int, sequence uint64, o client.Received) error {
-	var taken int64
-	err := c.tx.QueryRowContext(ctx, `SELECT space FROM observations WHERE id = ? AND space IN (?, ?)`, o.ID, c.space, c.other).Scan(&taken)
+	taken, err := c.number(ctx, `SELECT space FROM observations WHERE id = ? AND space IN (?, ?)`, o.ID, c.space, c.other)
 	switch {
 	case err == nil && taken == c.other:
 		return &client.ViolationError{Rule: client.RuleDuplicate, Detail: "an observation id is used in the snapshot and in the live log"}
@@ -231,23 +262,16 @@ func (c *commit) observation(ctx context.Context, receipt int64, index int, sequ
 			head, tail = o.Canonical[:at], o.Canonical[at+len(text):]
 		}
 	}
-	res, err := c.tx.ExecContext(ctx, `INSERT INTO observations (receipt, idx, space, id, kind, head, evidence, tail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	id, err := c.insert(ctx, `INSERT INTO observations (receipt, idx, space, id, kind, head, evidence, tail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		receipt, index, c.space, o.ID, o.Kind, head, evidence, tail)
-	if err != nil {
-		return err
-	}
-	if o.Effect == client.EffectNone {
-		return nil
-	}
-	id, err := res.LastInsertId()
-	if err != nil {
+	if err != nil || o.Effect == client.EffectNone {
 		return err
 	}
 	txid, err := hex.DecodeString(o.TxID)
 	if err != nil {
 		return fmt.Errorf("outpoint of an observation: %w", err)
 	}
-	_, err = c.tx.ExecContext(ctx, `
+	_, err = c.insert(ctx, `
 		INSERT INTO memberships (source, generation, txid, output_index, present, sequence, observation) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET present = excluded.present, sequence = excluded.sequence, observation = excluded.observation`,
 		c.source, int64(c.batch.Generation), txid, int64(o.Index), o.Effect == client.EffectPresent, int64(sequence), id)
@@ -275,15 +299,11 @@ func (c *commit) sameObservation(ctx context.Context, o client.Received) error {
 
 func (c *commit) evidence(ctx context.Context, beef []byte) (id int64, err error) {
 	sum := sha256.Sum256(beef)
-	err = c.tx.QueryRowContext(ctx, `SELECT evidence FROM evidence WHERE sha256 = ?`, sum[:]).Scan(&id)
+	id, err = c.number(ctx, `SELECT evidence FROM evidence WHERE sha256 = ?`, sum[:])
 	if !errors.Is(err, sql.ErrNoRows) {
 		return id, err
 	}
-	res, err := c.tx.ExecContext(ctx, `INSERT INTO evidence (sha256, beef) VALUES (?, ?)`, sum[:], beef)
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
+	return c.insert(ctx, `INSERT INTO evidence (sha256, beef) VALUES (?, ?)`, sum[:], beef)
 }
 
 // publish makes the generation whose snapshot is now whole the source's answer,
