@@ -24,15 +24,12 @@ const helperWord = "use-a-server"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == helperWord {
-		url, err := private()
+		server, err := private()
 		if err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
 		}
-		keep.Range(func(folder, _ any) bool {
-			fmt.Println(url, folder)
-			return false
-		})
+		fmt.Println(server.URL, server.folder)
 		select {}
 	}
 	os.Exit(m.Run())

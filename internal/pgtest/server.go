@@ -24,14 +24,22 @@ const (
 
 // private is the server of this process, started by the first test that needs it. Every later caller gets the same
 // answer, also a failure. The one package-level value here: a test process has no other place to keep what tests share.
-var private = sync.OnceValues(startPrivate)
+var private = sync.OnceValues(func() (*Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	return StartServer(ctx)
+})
 
 // serverURL is the given server, or the private one.
 func serverURL() (string, error) {
 	if given := os.Getenv(EnvURL); given != "" {
 		return checked(given)
 	}
-	return private()
+	server, err := private()
+	if err != nil {
+		return "", err
+	}
+	return server.URL, nil
 }
 
 // checked refuses what withDatabase could not work with: key=value strings and socket folders.
@@ -43,33 +51,39 @@ func checked(given string) (string, error) {
 	return given, nil
 }
 
-func startPrivate() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	_, server, err := StartServer(ctx)
-	if err != nil {
-		return "", err
-	}
-	return server.URL(), nil
+// Server is a private server for tests: fast, not durable, up to 300 connections. It must be kept referenced.
+type Server struct {
+	URL string // of its database "postgres", as a superuser
+
+	folder string
+	server *localpg.Server
+	sign   *os.File  // closed by Stop or by the end of this process, which is what remove waits for
+	remove *exec.Cmd // removes the folder then
 }
 
-// StartServer starts a server for tests in a new temporary folder: fast, not durable, up to 300 connections, gone with its
-// folder soon after this process at the latest. It is for cmd/withpg, which stops it earlier and uses localpg.Remove.
-func StartServer(ctx context.Context) (folder string, _ *localpg.Server, err error) {
+// StartServer starts a server in a new temporary folder. Both are gone soon after this process at the latest, however it
+// ends. It is for cmd/withpg; tests have New.
+func StartServer(ctx context.Context) (_ *Server, err error) {
 	sweep(ctx, os.TempDir())
-	folder, err = os.MkdirTemp("", folderPrefix)
+	folder, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
-		return "", nil, fmt.Errorf("make a folder for the test server: %w", err)
+		return nil, fmt.Errorf("make a folder for the test server: %w", err)
+	}
+	s := &Server{folder: folder}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	// The server may run as another user, who has to pass through.
+	if err := os.Chmod(folder, 0o711); err != nil {
+		return nil, fmt.Errorf("make a folder for the test server: %w", err)
 	}
 	cache := ""
 	if dir, err := os.UserCacheDir(); err == nil && os.Geteuid() != 0 {
 		cache = filepath.Join(dir, "overlayd")
 	}
-	// The server may run as another user, who has to pass through.
-	if err := os.Chmod(folder, 0o711); err != nil {
-		return "", nil, fmt.Errorf("make a folder for the test server: %w", err)
-	}
-	server, err := localpg.Start(ctx, localpg.Options{
+	s.server, err = localpg.Start(ctx, localpg.Options{
 		Data:           folder,
 		Database:       "postgres",
 		MaxConnections: maxConnections,
@@ -77,17 +91,28 @@ func StartServer(ctx context.Context) (folder string, _ *localpg.Server, err err
 		Cache:          cache,
 	})
 	if err != nil {
-		return "", nil, errors.Join(err, localpg.Remove(context.WithoutCancel(ctx), folder))
+		return nil, err
 	}
-	if err := removeAfterwards(folder, server.PID()); err != nil {
-		return "", nil, errors.Join(err, server.Stop(ctx), localpg.Remove(ctx, folder))
+	s.URL = s.server.URL()
+	return s, s.removeAfterwards()
+}
+
+// Stop ends the server and removes its folder. Nothing is left on return.
+func (s *Server) Stop(ctx context.Context) error {
+	var stopped error
+	if s.server != nil {
+		stopped = s.server.Stop(ctx)
 	}
-	return folder, server, nil
+	err := errors.Join(stopped, localpg.Remove(ctx, s.folder))
+	if s.sign != nil {
+		err = errors.Join(err, s.sign.Close(), s.remove.Wait())
+	}
+	return err
 }
 
 // removeAfterwards leaves a shell behind that waits for the end of this process (its standard input ends then), then for
 // the end of the server, which the kernel tells to stop at the same moment, and removes the folder.
-func removeAfterwards(folder string, server int) error {
+func (s *Server) removeAfterwards() error {
 	const script = `cat >/dev/null
 i=0
 while kill -0 "$2" 2>/dev/null && [ $i -lt 300 ]; do
@@ -99,25 +124,19 @@ rm -rf -- "$1"`
 	if err != nil {
 		return fmt.Errorf("prepare the removal of the test server's folder: %w", err)
 	}
-	cmd := exec.Command("/bin/sh", "-c", script, "sh", folder, strconv.Itoa(server))
+	cmd := exec.Command("/bin/sh", "-c", script, "sh", s.folder, strconv.Itoa(s.server.PID()))
 	cmd.Dir = "/"
 	cmd.Stdin = read
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // out of reach of the Ctrl-C that may end this process
-	if err := errors.Join(cmd.Start(), read.Close()); err != nil {
+	err = cmd.Start()
+	_ = read.Close()
+	if err != nil {
+		_ = write.Close()
 		return fmt.Errorf("prepare the removal of the test server's folder: %w", err)
 	}
-	// Neither write nor the process is used again, and neither may be collected: closing write is the sign.
-	keep.Store(folder, held{write, cmd})
+	s.sign, s.remove = write, cmd
 	return nil
 }
-
-type held struct {
-	write *os.File
-	cmd   *exec.Cmd
-}
-
-// keep holds what must live as long as the process.
-var keep sync.Map
 
 // sweep removes the folders of servers whose process is gone, as far as this user may. A folder in use is locked.
 func sweep(ctx context.Context, temp string) {

@@ -1,10 +1,3 @@
-// Command withpg runs a command with a Postgres server for tests.
-//
-//	go run ./internal/pgtest/cmd/withpg -- go test ./...
-//
-// It starts one private server, sets OVERLAYD_TEST_DATABASE_URL, runs the command in a process group of its own, passes
-// SIGINT, SIGTERM, SIGHUP and SIGQUIT on to that group, and when the command has ended stops the server, removes its
-// folder and exits as the command did (128 + n after signal n). When the variable is already set it only runs the command.
 package main
 
 import (
@@ -17,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/overlayd/overlayd/internal/localpg"
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
 
@@ -58,7 +50,7 @@ func run(args []string) (code int, err error) {
 			case <-started:
 			}
 		}()
-		folder, server, err := pgtest.StartServer(early)
+		server, err := pgtest.StartServer(early)
 		close(started)
 		if err != nil {
 			return 1, err
@@ -66,9 +58,9 @@ func run(args []string) (code int, err error) {
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
-			err = errors.Join(err, server.Stop(ctx), localpg.Remove(ctx, folder))
+			err = errors.Join(err, server.Stop(ctx))
 		}()
-		env = append(env, pgtest.EnvURL+"="+server.URL())
+		env = append(env, pgtest.EnvURL+"="+server.URL)
 	}
 	return command(args, env, signals)
 }
