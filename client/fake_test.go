@@ -383,7 +383,7 @@ func (f *fake) snapshot(s *session, from int, limits wire.Limits) (*wire.Batch, 
 		if size += len(b.Groups[at-from].AppendCanonical(nil)) + 1; size > int(limits.MaxBytes) {
 			b.Groups = b.Groups[:at-from]
 			if at == from {
-				need := uint32(size)
+				need := uint32(size + 64)
 				return nil, &wire.Error{Code: wire.Limited, Message: "the next group does not fit", Limit: &wire.Limit{Kind: wire.LimitGroup, MinimumBytes: &need}}
 			}
 			break
