@@ -1,0 +1,2 @@
+// Package brc104 signs HTTP.
+package brc104
