@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
@@ -20,7 +19,7 @@ import (
 // refused, and never taken for anonymous.
 func Anonymous(r *http.Request) bool {
 	for name := range r.Header {
-		if len(name) >= len(authPrefix) && strings.EqualFold(name[:len(authPrefix)], authPrefix) {
+		if Authentication(name) {
 			return false
 		}
 	}

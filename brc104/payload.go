@@ -107,6 +107,14 @@ func digest(head, body []byte) [32]byte {
 	return sum
 }
 
+// Signed reports whether the signature of a response covers a header of this name, in whatever case.
+func Signed(name string) bool { return responseName(strings.ToLower(name)) }
+
+// Authentication reports whether a header of this name, in whatever case, belongs to the protocol itself.
+func Authentication(name string) bool {
+	return len(name) >= len(authPrefix) && strings.EqualFold(name[:len(authPrefix)], authPrefix)
+}
+
 // signedName reports whether a header of this lower-case name is signed because of its prefix.
 func signedName(lower string) bool {
 	return strings.HasPrefix(lower, signedPrefix) && !strings.HasPrefix(lower, authPrefix)
@@ -114,79 +122,80 @@ func signedName(lower string) bool {
 
 var errRepeated = errors.New("a signed header stands twice")
 
-// requestFields collects the signed headers of a request, sorted by name. One that stands twice is an error: clients disagree
-// about how to sign it.
-func requestFields(h http.Header) ([]field, error) {
+// collect gathers the headers that signed names, sorted by name, values as they are. One that stands twice is an error: clients
+// disagree about how to sign it.
+func collect(h http.Header, signed func(lower string) bool) ([]field, error) {
 	fields := make([]field, 0, 4)
 	for name, values := range h {
 		lower := strings.ToLower(name)
-		if lower != lowerContentType && lower != lowerAuthorization && !signedName(lower) {
-			continue
-		}
-		if len(values) == 0 {
+		if !signed(lower) || len(values) == 0 {
 			continue
 		}
 		if len(values) > 1 {
 			return nil, errRepeated
 		}
-		value := values[0]
-		if lower == lowerContentType {
-			value, _, _ = strings.Cut(value, ";")
-			value = strings.TrimSpace(value)
-		}
-		fields = append(fields, field{lower, value})
+		fields = append(fields, field{lower, values[0]})
 	}
-	sortFields(fields)
+	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	for i := 1; i < len(fields); i++ {
-		if fields[i].name == fields[i-1].name {
+		if fields[i].name == fields[i-1].name { // in different cases
 			return nil, errRepeated
 		}
 	}
 	return fields, nil
 }
 
-func sortFields(fields []field) {
-	slices.SortFunc(fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
+func requestName(lower string) bool {
+	return signedName(lower) || lower == lowerContentType || lower == lowerAuthorization
 }
 
-// responseFields collects the signed headers of a response, sorted by name, and makes them such that every client reads back
+func responseName(lower string) bool { return signedName(lower) || lower == lowerAuthorization }
+
+// requestFields collects the signed headers of a request. Of the content type only the media type is signed.
+func requestFields(h http.Header) ([]field, error) {
+	fields, err := collect(h, requestName)
+	for i := range fields {
+		if fields[i].name == lowerContentType {
+			media, _, _ := strings.Cut(fields[i].value, ";")
+			fields[i].value = strings.TrimSpace(media)
+		}
+	}
+	return fields, err
+}
+
+// responseFields collects the signed headers of a response about to be sent, and makes them such that every client reads back
 // what was signed: values trimmed, several values of one name joined by ", ". What no client would read back is an error.
 func responseFields(h http.Header) ([]field, error) {
-	fields := make([]field, 0, 4)
 	for name, values := range h {
-		lower := strings.ToLower(name)
-		if lower != lowerAuthorization && !signedName(lower) {
+		if lower := strings.ToLower(name); !responseName(lower) || len(values) == 0 {
 			continue
+		} else if !plainName(lower) {
+			return nil, fmt.Errorf("brc104: response header %q: use letters, digits and hyphens only, which every client sorts alike", lower)
 		}
-		if len(values) == 0 {
-			continue
-		}
-		value := strings.Trim(values[0], " \t")
-		if len(values) > 1 {
-			trimmed := make([]string, len(values))
-			for i, v := range values {
-				trimmed[i] = strings.Trim(v, " \t")
-			}
-			value = strings.Trim(strings.Join(trimmed, ", "), " \t")
-		}
-		if !plainName(lower) {
-			return nil, fmt.Errorf("brc104: response header %q: use lower-case letters, digits and hyphens only, which every client sorts alike", lower)
-		}
+		value := join(values)
 		if !plainValue(value) {
-			return nil, fmt.Errorf("brc104: response header %q: its value holds something other than printable ASCII, which clients read differently", lower)
+			return nil, fmt.Errorf("brc104: response header %q: its value holds something other than printable ASCII, which clients read differently", name)
 		}
 		if len(values) > 1 || value != values[0] {
 			h[name] = []string{value}
 		}
-		fields = append(fields, field{lower, value})
 	}
-	sortFields(fields)
-	for i := 1; i < len(fields); i++ {
-		if fields[i].name == fields[i-1].name {
-			return nil, fmt.Errorf("brc104: response header %q stands twice, in different cases", fields[i].name)
-		}
+	fields, err := collect(h, responseName)
+	if err != nil {
+		return nil, fmt.Errorf("brc104: response headers: %w", err)
 	}
 	return fields, nil
+}
+
+func join(values []string) string {
+	if len(values) == 1 {
+		return strings.Trim(values[0], " \t")
+	}
+	trimmed := make([]string, len(values))
+	for i, v := range values {
+		trimmed[i] = strings.Trim(v, " \t")
+	}
+	return strings.Trim(strings.Join(trimmed, ", "), " \t")
 }
 
 func plainName(lower string) bool {
