@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -34,8 +35,9 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 		err = p.pass(ctx, &out)
 	}
 	if err != nil {
-		if gone(ctx) {
-			return nil // nobody is there to answer; nothing was consumed
+		if _, told := errors.AsType[*refusal](err); !told && gone(ctx) {
+			// Nobody is there to answer, and nothing was consumed. Returning would let net/http send an empty success.
+			panic(http.ErrAbortHandler)
 		}
 		out = p.refused(in, err)
 	}

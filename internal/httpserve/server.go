@@ -1,6 +1,7 @@
 package httpserve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type Config struct {
 	Log *slog.Logger
 	// Drain bounds the graceful end.
 	Drain time.Duration
+	// ReadHeader and Read bound the arrival of a request; zero means ReadHeaderTimeout and ReadTimeout.
+	ReadHeader, Read time.Duration
 }
 
 // Server is a bound listener that can be served once.
@@ -54,6 +57,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	if c.Drain <= 0 {
 		c.Drain = DefaultDrain
 	}
+	c.ReadHeader, c.Read = cmp.Or(c.ReadHeader, ReadHeaderTimeout), cmp.Or(c.Read, ReadTimeout)
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("the %s address %s cannot be listened on: %w; free it or choose another", c.Name, c.Addr, err)
@@ -69,8 +73,8 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		cut:      cut,
 		http: &http.Server{
 			MaxHeaderBytes:               MaxHeaderBytes,
-			ReadHeaderTimeout:            ReadHeaderTimeout,
-			ReadTimeout:                  ReadTimeout,
+			ReadHeaderTimeout:            c.ReadHeader,
+			ReadTimeout:                  c.Read,
 			IdleTimeout:                  IdleTimeout,
 			DisableGeneralOptionsHandler: true,
 			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
