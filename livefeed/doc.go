@@ -1,3 +1,68 @@
-// Package livefeed keeps feeds: one ordered log of committed groups and the versioned rows it builds,
-// in Postgres.
+// Package livefeed keeps feeds in Postgres. A feed is one ordered log of committed groups and the versioned rows that the
+// log builds: what a snapshot at a watermark shows, and what happened after it, are two reads of the same history. The
+// package knows nothing of HTTP, of principals beyond their keys, or of query languages.
+//
+//	Submit -> queue -> committer -> [lock head, read] -> plan -> [write, head, notify, commit] -> announce -> answer
+//	                  (one a feed                              one transaction for            hub wakes
+//	                   and process)                            all that waits                 who matches
+//
+//	rows   version [valid_from, valid_to): in the snapshot at W when valid_from <= W < valid_to
+//	log    seq 1, 2, 3, ... without gaps; each with a random tag, its changes with before and after, its selectors
+//	       floor <= everything retained <= head
+//
+// A reader takes a [Cut] (W, its tag, T, whether a timer is due, all from one statement), pages the snapshot at W with
+// [Feed.Page], and then follows with [Feed.Log] from W. To wait it registers with [Feed.Watch], reads the log once more, and
+// only then sleeps.
+//
+// A selector is the posted form of an attribute and a value. Rows are posted under theirs, and groups under those of
+// their rows before and after: a row that leaves is seen leaving. A group with an invalidate is also posted under [All],
+// which every sparse read merges and which every waiter hears.
+//
+// # Invariants
+//
+//	F1   Once a reader has seen sequence N of a feed, nothing with a sequence <= N becomes visible later. Sequences have no
+//	     gaps, and belong to their feed alone.
+//	F2   Proposals that one goroutine submits are logged in that order. A batch is what waits, at most 256 groups or 8 MiB.
+//	F3   A group is logged whole or not at all, and a refused one neither fails its neighbours nor leaves anything.
+//	F4   What was acknowledged is durable, once, at the acknowledged sequence. An unknown outcome is resolved by the group's
+//	     key under the head lock, never by repeating blindly; a key keeps its place for ever.
+//	F5   At every sequence the rows, their postings and the counters are what the log up to it says; at most one version of an
+//	     outpoint is live. What a row says, who may read it and whether it is hidden are part of its version.
+//	F6   The queue is bounded and holds submitters back. One who gives up is told whether the group was taken back or its
+//	     outcome is not known.
+//	F7   Run ends when nothing of ours runs; everyone who waited has an answer by then. A lost notification, listener or
+//	     connection costs time and nothing else.
+//	F8   Order keys sort as (order bytes, txid, index) and are unique; any order of selectors gives the same rows.
+//	F9   A log record has one spelling and one reading, frozen by a golden test; a record that does not read is an error.
+//	F10  What a statement costs depends on what it returns, not on the size of the feed, also when it was planned on empty
+//	     tables. A page or a read that examined its budget says so and moves.
+//	F11  A position outside the retained log, with another tag, or before a hole is Reset, never a shorter or an empty answer
+//	     (tests of rows S9 and L10).
+//	F12  T is the database's clock, never below the last evaluated time; every timer up to that time is in the log, each as its
+//	     own group in (deadline, order key) order, and in front of an edit that touches its row (tests of rows T1, T2, T5). (For the moment of one
+//	     commit Advance can pass a row that is being put: pages therefore judge expiry by T themselves.)
+//
+// # Ownership
+//
+// [Store.Run] owns every goroutine: per feed a committer (the only one that appends, and the owner of every Pending it
+// took) and a follower (which announces what other processes commit); per store a listener, a backstop that reads all heads
+// in one query, and a timer worker. The committer takes a connection of Config.Writer per transaction. The listener and the
+// timer worker each hold one connection of their own. Of all processes one timer worker works for a feed: the holder of an
+// advisory lock. Reads run on the caller's connection, in one statement each, and start nothing.
+//
+// Several processes may append to one feed: the head lock orders them.
+//
+// Locks: head rows in ascending feed id, each in its own statement, before any other row of the feed. [Feed.Drain] waits for
+// the committer, so it is not called by a transaction that holds a head or clock row.
+//
+// # Failure
+//
+// Errors are [*Error], with public text and the cause behind it; others say that the database could not be asked. A lost
+// connection is retried for 10 s, then the groups are told Unavailable, and whether their outcome is known. When the
+// database refuses a batch, its groups are tried one by one. synchronous_commit stays on.
+//
+// # Non-goals
+//
+// Proofs and scripts (a put's BEEF is checked for structure and target only), deriving what a query observes,
+// sessions, and compaction, which reads and moves what is kept here but is not part of this package yet.
 package livefeed

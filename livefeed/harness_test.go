@@ -146,8 +146,13 @@ func invalidate(id string) Edit { return Edit{Op: Invalidate, ContextID: id, Rea
 
 // group names a proposal by its key; its digest follows from the edits.
 func group(key string, edits ...Edit) *Proposal {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", edits))
-	return &Proposal{Key: "test-key-0123456-" + key, Digest: [16]byte(sum[:16]), Edits: edits}
+	h := sha256.New()
+	for _, e := range edits {
+		h.Write(e.BEEF)
+		e.BEEF = nil
+		fmt.Fprintf(h, "%+v", e)
+	}
+	return &Proposal{Key: "test-key-0123456-" + key, Digest: [16]byte(h.Sum(nil)), Edits: edits}
 }
 
 func (f *Feed) mustAppend(t testing.TB, p *Proposal) Receipt {
@@ -238,6 +243,28 @@ func await(t testing.TB, what string, c <-chan struct{}) {
 	}
 }
 
+// gate is a place where a hook stops until the test lets it go on. A test that fails lets it go too.
+type gate struct {
+	reached, open chan struct{}
+	once          sync.Once
+	goOn          func()
+}
+
+func newGate(t testing.TB) *gate {
+	g := &gate{reached: make(chan struct{}), open: make(chan struct{})}
+	g.goOn = sync.OnceFunc(func() { close(g.open) })
+	t.Cleanup(g.goOn) // before the store is stopped: cleanups run last in, first out
+	return g
+}
+
+// stop stops the first who comes.
+func (g *gate) stop() {
+	g.once.Do(func() {
+		close(g.reached)
+		<-g.open
+	})
+}
+
 func silent(t testing.TB, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
@@ -251,8 +278,8 @@ func silent(t testing.TB, what string, c <-chan struct{}) {
 func (f *Feed) checkStored(t testing.TB) {
 	t.Helper()
 	type version struct {
-		from, to uint64
-		state    *State
+		from  uint64
+		state *State
 	}
 	rows := map[Outpoint]*version{}
 	want := map[string]int{} // outpoint, from, to and state of every version that outlived its group

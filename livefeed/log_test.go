@@ -10,7 +10,7 @@ import (
 // TestL5_LogPages: whole groups, in order, up to the limit or the bytes; then the answer covers the log up to its head.
 func TestL5_LogPages(t *testing.T) {
 	t.Parallel()
-	_, n, f := startFeed(t, func(c *Config) { c.ScanBytes = 2000 })
+	_, n, f := startFeed(t, func(c *Config) { c.ScanBytes = 1200 })
 	jazz := AttributeSelector("genre", "jazz")
 	for i := range 20 {
 		e := []Edit{put(i)}

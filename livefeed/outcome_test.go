@@ -301,13 +301,12 @@ func TestF6_CancelledSubmitters(t *testing.T) {
 func TestF6_CancelDuringTheCommit(t *testing.T) {
 	t.Parallel()
 	_, _, f := startFeed(t)
-	planned, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	f.hooks.planned = func() { once.Do(func() { close(planned); <-goOn }) }
+	g := newGate(t)
+	f.hooks.planned = g.stop
 	ctx, cancel := context.WithCancel(t.Context())
 	pending := f.Submit(ctx, group("1", put(1)))
 	queued := make(chan *Pending, 1)
-	await(t, "the plan", planned)
+	await(t, "the plan", g.reached)
 	queued <- f.Submit(ctx, group("2", put(2)))
 	cancel()
 	if _, err := pending.Wait(ctx); CodeOf(err) != Unavailable || !errors.Is(err, context.Canceled) {
@@ -316,7 +315,7 @@ func TestF6_CancelDuringTheCommit(t *testing.T) {
 	if _, err := (<-queued).Wait(ctx); CodeOf(err) != Unavailable {
 		t.Errorf("%v", err)
 	}
-	close(goOn)
+	g.goOn()
 	if r, err := pending.Wait(t.Context()); err != nil || r.Sequence != 1 {
 		t.Errorf("asked again: %+v, %v", r, err)
 	}
@@ -366,11 +365,10 @@ func TestF6_AFullQueueHoldsSubmittersBack(t *testing.T) {
 func TestF7_Shutdown(t *testing.T) {
 	t.Parallel()
 	_, n, f := startFeed(t)
-	planned, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	f.hooks.planned = func() { once.Do(func() { close(planned); <-goOn }) }
+	g := newGate(t)
+	f.hooks.planned = g.stop
 	underWay := f.Submit(t.Context(), group("1", put(1)))
-	await(t, "the plan", planned)
+	await(t, "the plan", g.reached)
 	waiting := f.Submit(t.Context(), group("2", put(2)))
 	drained := make(chan error, 1)
 	go func() {
@@ -378,7 +376,7 @@ func TestF7_Shutdown(t *testing.T) {
 		drained <- err
 	}()
 	n.cancel()
-	close(goOn)
+	g.goOn()
 	n.stop()
 	if r, err := underWay.Wait(t.Context()); err != nil || r.Sequence != 1 {
 		t.Errorf("under way: %+v, %v", r, err)

@@ -198,6 +198,10 @@ func (pl *plan) expire(o Outpoint) {
 func (pl *plan) expireDue(t uint64, limit int) (logged int, remaining bool) {
 	for _, r := range pl.dueRows {
 		if logged == limit {
+			// Whatever was due before the deadline of this one is logged: T of an Open that will not wait is not older.
+			if upTo := r.state.ExpiresAt - 1; upTo > pl.clock {
+				pl.evaluated = upTo
+			}
 			return logged, true
 		}
 		pl.expire(r.outpoint)

@@ -298,8 +298,8 @@ func TestS8_WhatAPageCosts(t *testing.T) {
 	db := pgtest.New(t)
 	n := startStore(t, db)
 	f := n.ensure(t, "f")
-	const total = 4000
-	for version := range 3 {
+	const total = 3000
+	for version := range 2 {
 		for i := range total / 500 {
 			var edits []Edit
 			for j := range 500 {

@@ -170,9 +170,9 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 	var head int64
 	f := newFeed(s, name)
 	err := pgx.BeginFunc(ctx, s.cfg.Writer, func(tx pgx.Tx) error {
-		var random [24]byte
+		var random [40]byte
 		rand.Read(random[:])
-		epoch, tag := hex.EncodeToString(random[:16]), random[16:]
+		epoch, tag := hex.EncodeToString(random[:32]), random[32:] // a Hex32, which every peer takes for an epoch
 		var id int32
 		err := tx.QueryRow(ctx, feedInsert, name, chain.Network, chain.Genesis[:], epoch).Scan(&id)
 		switch {

@@ -21,9 +21,11 @@ import (
 // between commit and announcement, which is where a waiter that read first would be lost.
 func TestW1_ACommitBetweenTheReadAndTheSleep(t *testing.T) {
 	t.Parallel()
-	_, n, f := startFeed(t)
-	committed, goOn := make(chan struct{}), make(chan struct{})
-	f.hooks.committed = func(uint64) error { close(committed); <-goOn; return nil }
+	// The backstop would announce it, within its period.
+	_, n, f := startFeed(t, func(c *Config) { c.Backstop = time.Hour })
+	n.listening(t)
+	g := newGate(t)
+	f.hooks.committed = func(uint64) error { g.stop(); return nil }
 
 	selector := AttributeSelector("a", "b")
 	w := f.Watch(selector)
@@ -33,7 +35,7 @@ func TestW1_ACommitBetweenTheReadAndTheSleep(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	pending := f.Submit(t.Context(), group("1", put(1, attr("a", "b")))) // after the read
-	await(t, "the commit", committed)
+	await(t, "the commit", g.reached)
 
 	// Registered after the commit and before its announcement: this one's read sees the group.
 	late := f.Watch(selector)
@@ -42,15 +44,15 @@ func TestW1_ACommitBetweenTheReadAndTheSleep(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	silent(t, "a wake-up before the announcement", w.C())
-	close(goOn)
+	g.goOn()
 	await(t, "the wake-up", w.C())
 	if _, err := pending.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestW1_ACommitWhileTheOthersAreRead: groups of another node, appended while the missing ones before them are being
-// read, are announced too.
+// TestW1_EveryCommitIsAnnounced: also groups of another node that are appended while the missing ones before them are
+// being read.
 func TestW1_EveryCommitIsAnnounced(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
