@@ -45,7 +45,7 @@ func (p *Provider) bound(ctx context.Context) error {
 // worst returns the greatest size of a batch holding one group without observations, and of one observation without its
 // BEEF, context, reason and context id.
 func (p *Provider) worst(s *service) (envelope, observation int) {
-	const epochSize = 64 // epochs are shorter
+	const epochSize = 64 // an epoch is a Hex32
 	scope := p.scope(s, "", wire.QueryDigest(s.Name, canon.Obj()))
 	scope.Access = "p:" + strings.Repeat("a", 32)
 	scope.Epoch = strings.Repeat("e", epochSize)
