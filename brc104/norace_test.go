@@ -1,0 +1,5 @@
+//go:build !race
+
+package brc104
+
+const raceEnabled = false

@@ -1,0 +1,6 @@
+//go:build race
+
+package brc104
+
+// raceEnabled: the race detector makes arithmetic ten times slower.
+const raceEnabled = true
