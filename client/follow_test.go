@@ -1,14 +1,19 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/client"
 	"github.com/overlayd/overlayd/client/sqlitestate"
+	"github.com/overlayd/overlayd/internal/wire"
 )
 
 func TestFollow_SnapshotLiveResume(t *testing.T) {
@@ -228,5 +233,48 @@ func TestFollow_ClosesAThrownAwaySession(t *testing.T) {
 	r.must(t) // a session closed by this side is simply replaced
 	if got := r.kinds(); !slices.Equal(got, []string{"ended cancelled", "Opened", "group@1 output", "SnapshotComplete", "Live"}) {
 		t.Fatalf("events %v", got)
+	}
+}
+
+// Whatever happens, logs, events and errors hold no request id, session or
+// cursor.
+func TestA8_NoBearerSecretsAreShown(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(b *wire.Batch){
+		"violation":     func(b *wire.Batch) { b.Session += "x" },
+		"fallen back":   func(b *wire.Batch) { b.Groups, b.Through = nil, 0 },
+		"cursor stands": func(b *wire.Batch) { b.Cursor = "session-1 live 2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t).seed(2)
+			f.lose = func(endpoint string, n int) bool { return n == 1 && endpoint != "capabilities" }
+			f.bend = func(endpoint string, n int, b *wire.Batch) {
+				if endpoint == "read" && n == 3 {
+					answer(b)
+				}
+			}
+			dir := t.TempDir()
+			r := follower(f.serve(), openState(t, dir))
+			var log bytes.Buffer
+			r.options.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			r.must(t)
+			shown := fmt.Sprint(r.events)
+			f.put(7)
+			err := r.follow(t)
+			if err == nil {
+				t.Fatal("the lie was not seen")
+			}
+			shown += fmt.Sprint(r.events) + err.Error() + log.String()
+			id, _, _, _ := saved(t, dir)
+			for _, secret := range []string{id, "session-1 live", "session-1x"} {
+				if strings.Contains(shown, secret) {
+					t.Errorf("%q is shown", secret)
+				}
+			}
+			if log.Len() == 0 {
+				t.Error("the retries were not logged")
+			}
+		})
 	}
 }

@@ -198,8 +198,6 @@ func (r hookedRecord) End(ctx context.Context, e client.Ending) error {
 	return err
 }
 
-func encode(t testing.TB, b *wire.Batch) []byte { t.Helper(); return b.AppendCanonical(nil) }
-
 func mustJSON(t testing.TB, v any) []byte {
 	t.Helper()
 	out, err := json.Marshal(v)
