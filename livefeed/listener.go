@@ -212,7 +212,11 @@ func (f *Feed) follow(ctx context.Context) error {
 		if published >= target {
 			return nil
 		}
-		if !anybody || target-published > followGroups {
+		if !anybody { // whoever registers from now on reads the log after that, and finds them there
+			f.hub.publish(published+1, target, announcement{})
+			continue
+		}
+		if target-published > followGroups {
 			f.hub.publish(published+1, target, announcement{everyone: true})
 			continue
 		}
