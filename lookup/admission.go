@@ -46,8 +46,11 @@ func (p *Provider) bound(ctx context.Context) error {
 // BEEF, context, reason and context id.
 func (p *Provider) worst(s *service) (envelope, observation int) {
 	const epochSize = 64 // an epoch is a Hex32
-	scope := p.scope(s, "", wire.QueryDigest(s.Name, canon.Obj()))
-	scope.Access = "p:" + strings.Repeat("a", 32)
+	var anyone [33]byte
+	scope := p.scope(s, "", nil, wire.QueryDigest(s.Name, canon.Obj()))
+	if s.Authentication != wire.AuthenticationNone {
+		scope = p.scope(s, "", &anyone, wire.QueryDigest(s.Name, canon.Obj()))
+	}
 	scope.Epoch = strings.Repeat("e", epochSize)
 	v := newVoice(scope)
 	id := strings.Repeat("i", identitySize)

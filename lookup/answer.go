@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -10,7 +11,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/overlayd/overlayd/internal/wire"
-	"github.com/overlayd/overlayd/livefeed"
 )
 
 // answer is a finished body with what the gate must ask before it may leave.
@@ -19,8 +19,8 @@ type answer struct {
 	body    []byte
 	session *session            // nil: nothing private, nothing to gate
 	refusal func(gate) *refusal // how a verdict of the gate is told here; nil unless session is set
-	// disclosed are the rows that the body newly serialises (conformance row A5).
-	disclosed []livefeed.Outpoint
+	// disclosed are the outpoints (36 bytes each) of the rows that the body newly serialises (conformance row A5).
+	disclosed [][]byte
 }
 
 // seal signs a finished answer for an authenticated caller, headers included. For public services there is none.
@@ -69,14 +69,23 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 		return nil
 	}
 	p.at(beforeGate)
-	verdict, err := p.gate(ctx, out.session)
+	verdict, err := p.gate(ctx, out.session, out.disclosed)
 	if err != nil {
 		return err
 	}
-	if r := out.refusal(verdict); r != nil {
-		return r
+	r := out.refusal(verdict)
+	if r == nil {
+		return nil
 	}
-	return nil
+	if errors.Is(r, errProhibited) {
+		// What it was promised can never be sent again, so it is over, also if the prohibition is lifted.
+		_, err := p.pool.Exec(ctx, `update lookup_session set state = $2 where id = $1 and state = $3`,
+			out.session.digest[:], stateReset, stateOpen)
+		if err != nil {
+			return fmt.Errorf("lookup: reset a session: %w", err)
+		}
+	}
+	return r
 }
 
 // refused is the body of a refusal. Its cause goes to the log, never to the peer.
@@ -113,6 +122,9 @@ func (p *Provider) headers(c echo.Context, in *inbound) {
 	if in.origin != "" {
 		h.Set(echo.HeaderAccessControlAllowOrigin, in.origin)
 		h.Set(echo.HeaderAccessControlExposeHeaders, exposedHeaders)
+	}
+	if in.annotate != nil {
+		in.annotate(h)
 	}
 	if in.allow != "" {
 		h.Set(echo.HeaderAllow, in.allow)

@@ -13,8 +13,8 @@ import (
 // closed is the whole answer to every well-formed Close: it never tells whether there was a session to close.
 var closed = []byte(`{"closed":true,"version":1}`)
 
-// close ends a session (BRC-193 s8, conformance row A9). Any syntactically valid identifier gets the same answer; only an
-// open session of this mode is changed. If the database cannot say so, nothing is closed and the answer is unavailable.
+// close ends a session (BRC-193 s8, conformance row A9). Any syntactically valid identifier gets the same answer; only the
+// caller's own open session is changed. If the database cannot say so, nothing is closed and the answer is unavailable.
 func (p *Provider) close(c echo.Context) error {
 	in, r := p.receive(c, "close", http.MethodPost)
 	return p.respond(c, in, func(ctx context.Context) (answer, error) {
@@ -29,8 +29,9 @@ func (p *Provider) close(c echo.Context) error {
 			return answer{}, r
 		}
 		if digest, ok := p.sessionDigest(message.Session); ok {
-			tag, err := p.pool.Exec(ctx, `update lookup_session set state = $2 where id = $1 and state = $3`,
-				digest[:], stateClosed, stateOpen)
+			tag, err := p.pool.Exec(ctx, `update lookup_session set state = $2
+				where id = $1 and state = $3 and principal is not distinct from $4`,
+				digest[:], stateClosed, stateOpen, bytesOf(in.principal()))
 			if err != nil {
 				return answer{}, fmt.Errorf("lookup: close a session: %w", err)
 			}

@@ -5,12 +5,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/overlayd/overlayd/brc104"
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/wire"
 )
@@ -19,12 +19,30 @@ import (
 type inbound struct {
 	endpoint   string
 	arrived    time.Time
-	capability string // the capability digest, when well formed
-	profile    string // the profile, when well formed
-	origin     string // the configured origin it came from, if any
-	allow      string // methods this path takes, when the request used another
-	body       []byte
-	seal       seal
+	capability string            // the capability digest, when well formed
+	profile    string            // the profile, when well formed
+	origin     string            // the configured origin it came from, if any
+	allow      string            // methods this path takes, when the request used another
+	body       []byte            // nil until it was read
+	peer       *brc104.Peer      // who signed the request; nil: anonymous
+	seal       seal              // signs every answer to peer
+	annotate   func(http.Header) // sets the headers of an unsigned refusal, if it has any
+}
+
+// principal is the authenticated identity, or nil.
+func (in *inbound) principal() *[33]byte {
+	if in.peer == nil {
+		return nil
+	}
+	return &in.peer.Identity
+}
+
+// principalHex is the authenticated identity in hex, or empty.
+func (in *inbound) principalHex() string {
+	if in.peer == nil {
+		return ""
+	}
+	return hexOf(in.peer.Identity[:])
 }
 
 // headerBytes counts field names and values as they stand after header decompression (BRC-193 s8). net/http has moved Host
@@ -58,11 +76,15 @@ func (p *Provider) receive(c echo.Context, endpoint, method string) (*inbound, *
 	if v := r.Header.Values(wire.HeaderProfile); len(v) == 1 && wire.CheckAbsoluteIRI(v[0]) == nil && len(v[0]) <= 1024 {
 		in.profile = v[0]
 	}
+	// Who signed is answered with a signature, whatever else is wrong.
+	if r := p.identify(c, in); r != nil {
+		return in, r
+	}
 	if headerBytes(r) > wire.MaxHeaderBytes {
 		return in, refuse(wire.Limited, textHeaders)
 	}
 	if origins := r.Header.Values(echo.HeaderOrigin); len(origins) > 0 {
-		if len(origins) != 1 || !slices.Contains(p.origins, origins[0]) {
+		if !p.admitsOrigin(origins) {
 			return in, refuse(wire.Unauthorized, textOrigin)
 		}
 		in.origin = origins[0]
@@ -96,18 +118,27 @@ func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
 	case in.profile != wire.Profile:
 		return refuse(wire.Unsupported, textProfile)
 	}
+	if in.peer != nil {
+		return nil // it was read to be verified
+	}
+	body, refused := wholeBody(r)
+	in.body = body
+	return refused
+}
+
+// wholeBody reads a whole body within the protocol's bound.
+func wholeBody(r *http.Request) ([]byte, *refusal) {
 	if r.ContentLength > wire.MaxRequestBytes {
-		return refuse(wire.Limited, textBody)
+		return nil, refuse(wire.Limited, textBody)
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxRequestBytes+1))
 	if err != nil {
-		return refuse(wire.Invalid, textRead).because(err)
+		return nil, refuse(wire.Invalid, textRead).because(err)
 	}
 	if len(body) > wire.MaxRequestBytes {
-		return refuse(wire.Limited, textBody)
+		return nil, refuse(wire.Limited, textBody)
 	}
-	in.body = body
-	return nil
+	return body, nil
 }
 
 // parsed turns the fault of a message into a refusal.

@@ -25,7 +25,7 @@ func (p *Provider) capabilities(c echo.Context) error {
 		if r != nil {
 			return answer{}, r
 		}
-		packet, err := p.current(ctx)
+		packet, err := p.current(ctx, in.principal())
 		if err != nil {
 			return answer{}, err
 		}
@@ -36,10 +36,14 @@ func (p *Provider) capabilities(c echo.Context) error {
 // manifestLock serialises issuing between nodes; the number is arbitrary and only ours.
 const manifestLock = 0x6f76_6c64_6d61_6e69
 
-// current is the manifest in force: the newest one of this node's content that is not past half its life. The first node
-// to find none issues it; every node then serves the same bytes.
-func (p *Provider) current(ctx context.Context) ([]byte, error) {
-	content, err := p.content(ctx, p.pool)
+// current is the manifest in force for a caller: the newest one with what it may see that is not past half its life. The
+// first node to find none issues it; every node then serves the same bytes.
+func (p *Provider) current(ctx context.Context, principal *[33]byte) ([]byte, error) {
+	names, err := p.visible(ctx, principal)
+	if err != nil {
+		return nil, err
+	}
+	content, err := p.content(ctx, p.pool, names)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +60,7 @@ func (p *Provider) current(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("lookup: lock the manifest: %w", err)
 	}
 	// Another node may have issued it while this one waited, or an epoch may have turned.
-	if content, err = p.content(ctx, tx); err != nil {
+	if content, err = p.content(ctx, tx, names); err != nil {
 		return nil, err
 	}
 	if packet, err = p.newest(ctx, tx, content.digest); packet != nil || err != nil {
@@ -68,7 +72,7 @@ func (p *Provider) current(ctx context.Context) ([]byte, error) {
 	if err := tx.Commit(ctx); err != nil {
 		return nil, fmt.Errorf("lookup: commit a manifest: %w", err)
 	}
-	p.log.InfoContext(ctx, "capabilities issued", "services", len(p.services), "manifestSeconds", p.manifestSeconds)
+	p.log.InfoContext(ctx, "capabilities issued", "services", len(names), "manifestSeconds", p.manifestSeconds)
 	return packet, nil
 }
 
@@ -78,14 +82,14 @@ type content struct {
 	digest       [32]byte
 }
 
-func (p *Provider) content(ctx context.Context, q livefeed.Querier) (content, error) {
+func (p *Provider) content(ctx context.Context, q livefeed.Querier, names []string) (content, error) {
 	epochs, err := p.epochs(ctx, q)
 	if err != nil {
 		return content{}, err
 	}
 	c := wire.Capabilities{Identity: p.identityHex, BaseURL: p.baseURL, Chain: p.chain}
-	named := make(map[string]string, len(p.names))
-	for _, name := range p.names {
+	named := make(map[string]string, len(names))
+	for _, name := range names {
 		s := p.services[name]
 		c.Services = append(c.Services, s.entry)
 		named[name] = epochs[s.feed.ID()]

@@ -1,12 +1,14 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -33,7 +35,7 @@ func (p *Provider) open(c echo.Context) error {
 		}
 		o := &opening{
 			message: message,
-			key:     p.fences.Key(message.Service, "", message.RequestID),
+			key:     p.fences.Key(message.Service, in.principalHex(), message.RequestID),
 			entry:   p.fences.Entry(message.Canonical, in.capability),
 		}
 		// An Open that was answered before is answered again whatever has changed since: fence first, then conflict, other
@@ -56,6 +58,8 @@ type opening struct {
 	entry   openfence.Entry
 
 	service    *service // set by admit
+	principal  *[33]byte
+	grant      *int64 // what admits the principal, where a grant is needed
 	capability string
 	epoch      string // the epoch its manifest names for the service
 	query      Query
@@ -83,11 +87,11 @@ func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (
 	case openfence.OtherSelection:
 		return nil, refuse(wire.ContextChanged, textOther)
 	}
-	s, first := &session{}, []byte(nil)
-	var digest []byte
-	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`, s.id, s.first_batch
+	s := &session{}
+	var digest, first, disclosed []byte
+	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`, s.id, s.first_batch, s.disclosed
 		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.fence = $1`, o.key[:])
-	if err := p.scan(row, s, &digest, &first); errors.Is(err, pgx.ErrNoRows) {
+	if err := p.scan(row, s, &digest, &first, &disclosed); errors.Is(err, pgx.ErrNoRows) {
 		return nil, refuse(wire.Expired, textExpired) // compacted: the fence alone is left
 	} else if err != nil {
 		return nil, fmt.Errorf("lookup: load the first answer: %w", err)
@@ -97,15 +101,20 @@ func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (
 		return nil, r
 	}
 	p.metrics.opens.WithLabelValues("repeated").Inc()
-	return &answer{status: http.StatusOK, body: first, session: s, refusal: gate.forOpen}, nil
+	return &answer{status: http.StatusOK, body: first, session: s, refusal: gate.forOpen,
+		disclosed: slices.Collect(slices.Chunk(disclosed, outpointSize))}, nil
 }
 
-// admit judges a new Open: service, manifest, epoch, required rules, query.
+// outpointSize is the width of an outpoint in stored lists of them.
+const outpointSize = 36
+
+// admit judges a new Open: service, caller, manifest, epoch, required rules, query.
 func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
-	o.service = p.services[o.message.Service]
-	if o.service == nil {
-		return refuse(wire.NotFound, textService)
+	service, grant, err := p.offered(ctx, o.message.Service, in.principal())
+	if err != nil {
+		return err
 	}
+	o.service, o.principal, o.grant = service, in.principal(), grant
 	if len(in.body) > int(o.service.MaxRequestBytes) {
 		return refuse(wire.Limited, textBody)
 	}
@@ -123,7 +132,7 @@ func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
 		return refuse(wire.Invalid, textQuery).because(err)
 	}
 	o.query = query
-	o.scope = p.scope(o.service, epoch, wire.QueryDigest(o.message.Service, o.message.Query)).AppendCanonical(nil)
+	o.scope = p.scope(o.service, epoch, in.principal(), wire.QueryDigest(o.message.Service, o.message.Query)).AppendCanonical(nil)
 	o.limits = o.message.Limits.Min(o.service.most())
 	return nil
 }
@@ -164,7 +173,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 		return answer{}, err
 	}
 	p.at(afterFirst)
-	if err := p.store(ctx, tx, o, s, body); err != nil {
+	if err := p.store(ctx, tx, o, s, body, bytes.Join(disclosed, nil)); err != nil {
 		return answer{}, err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -177,7 +186,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 }
 
 // cut establishes T, S and W together and lays out the first page (BRC-193 s3, s8).
-func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []byte, []livefeed.Outpoint, error) {
+func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []byte, [][]byte, error) {
 	feed := o.service.feed
 	cut, err := feed.Cut(ctx, tx)
 	if err != nil {
@@ -198,7 +207,11 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 	if cut.Due { // the budget is spent, or the second turned: T is the time up to which the log is complete
 		t = cut.Evaluated
 	}
-	id, err := p.newSessionID()
+	mode := byte(modeNone)
+	if o.principal != nil {
+		mode = modeBRC103
+	}
+	id, err := p.newSessionID(mode)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -210,7 +223,8 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 	s := &session{
 		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, capability: o.capability,
 		w: cut.W, wTag: cut.Tag, t: t, expiresAt: expiresAt, replayUntil: replayUntil,
-		maxRequest: o.service.MaxRequestBytes, most: o.service.most(), viewer: viewer{query: o.query},
+		maxRequest: o.service.MaxRequestBytes, most: o.service.most(), viewer: viewer{query: o.query, reader: o.principal},
+		principal: o.principal, grant: o.grant, granted: true,
 		voice: voice{scope: o.scope, chain: p.chainJSON}, now: cut.Now,
 	}
 	pg, err := p.cutPage(ctx, tx, s, 0, o.limits)
@@ -230,20 +244,20 @@ func deadlines(t, sessionSeconds, replaySeconds uint64) (expiresAt, replayUntil 
 	return t + sessionSeconds, t + sessionSeconds + replaySeconds, nil
 }
 
-// store writes the session with its exact first body, and the time it disclosed.
-func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body []byte) error {
+// store writes the session with its exact first body and the outpoints that it discloses, and the time it told.
+func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body, disclosed []byte) error {
 	capability, err := hex.DecodeString(s.capability)
 	if err != nil {
 		return fmt.Errorf("lookup: capability digest: %w", err)
 	}
-	_, err = tx.Exec(ctx, `insert into lookup_session (id, fence, ref, feed_id, state, service, principal, epoch, capability,
+	_, err = tx.Exec(ctx, `insert into lookup_session (id, fence, ref, feed_id, state, service, epoch, capability,
 			w, w_tag, t, expires_at, replay_until, max_request_bytes, max_response_bytes, max_observations, max_wait_ms,
-			rules_id, rules_parameters, query, scope, request, first_batch)
-		values ($1, $2, $3, $4, $5, $6, null, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`,
+			rules_id, rules_parameters, query, scope, request, first_batch, principal, grant_id, disclosed)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
 		s.digest[:], o.key[:], uuid.New(), s.feed.ID(), s.state, s.service, s.epoch, capability,
 		int64(s.w), s.wTag[:], int64(s.t), int64(s.expiresAt), int64(s.replayUntil), int32(s.maxRequest), int32(s.most.MaxBytes),
 		int32(s.most.MaxObservations), int32(s.most.WaitMs), o.service.RulesID, o.service.parameters, o.canonical, o.scope,
-		o.message.Canonical, body)
+		o.message.Canonical, body, bytesOf(s.principal), s.grant, disclosed)
 	if err != nil {
 		return fmt.Errorf("lookup: store the session: %w", err)
 	}

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/overlayd/overlayd/brc104"
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
@@ -28,7 +30,9 @@ import (
 type Service struct {
 	Name            string          // as clients name it; 1..256 bytes
 	Feed            string          // the feed it shows; "" means one of the service's name
-	Authentication  string          // "none"; "" means that
+	Authentication  string          // "none" or "brc103"; "" means none
+	Access          string          // of a brc103 service: AccessOpen (who can prove an identity) or AccessList (who has a grant); "" means open
+	Hidden          bool            // of a brc103 service: to callers it does not admit it does not exist
 	RulesID         string          // IRI of an installed contract; "" means AttributesRulesID
 	RulesParameters json.RawMessage // what that contract's parameters are
 	SessionSeconds  uint64          // life of a session from T; at least 1
@@ -36,6 +40,12 @@ type Service struct {
 	// Maxima of one request and response. 65536..4194304 bytes, 1..1024 observations, at most 25000 ms.
 	MaxRequestBytes, MaxResponseBytes, MaxObservations, MaxWaitMs uint32
 }
+
+// The values of Service.Access.
+const (
+	AccessOpen = "open"
+	AccessList = "list"
+)
 
 // Config is what a provider needs. Store, Pool, BaseURL, Chain, Identity and Services are required.
 type Config struct {
@@ -48,7 +58,7 @@ type Config struct {
 	// BaseURL is the canonical base URL that clients use; LocalDevelopment admits an http one.
 	BaseURL          string
 	LocalDevelopment bool
-	Identity         *ec.PrivateKey // signs the manifest
+	Identity         *ec.PrivateKey // signs the manifest, and every answer to who signed the request
 	Services         []Service      // at most 256
 	ManifestSeconds  uint64         // life of a manifest; 0 means 86400
 	Metrics          prometheus.Registerer
@@ -89,9 +99,11 @@ type Provider struct {
 	fences          *openfence.Fences
 	databaseID      [4]byte
 	cursors         cursorSealer
+	auth            *brc104.Server // nil: no service is authenticated
 	closing         *closing
 	metrics         *metrics
 
+	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
 	stop     sync.Once
 	stopping chan struct{} // closed by Stop
@@ -137,10 +149,13 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err := p.prepare(ctx, c); err != nil {
 		return nil, err
 	}
+	if err := p.authenticate(ctx, c); err != nil {
+		return nil, err
+	}
 	if err := p.bound(ctx); err != nil {
 		return nil, err
 	}
-	_, err = p.current(ctx)
+	_, err = p.current(ctx, nil)
 	return p, err
 }
 
@@ -200,7 +215,10 @@ func (p *Provider) ready(ctx context.Context, c Config, given Service) (*service
 		s.Feed = s.Name
 	}
 	if s.Authentication == "" {
-		s.Authentication = "none"
+		s.Authentication = wire.AuthenticationNone
+	}
+	if s.Access == "" {
+		s.Access = AccessOpen
 	}
 	if s.RulesID == "" {
 		s.RulesID = AttributesRulesID
@@ -238,7 +256,11 @@ func (s *service) check() error {
 		}
 	}
 	fault(canon.CheckString(s.Name, 256) != nil, "the name must be 1 to 256 bytes of UTF-8")
-	fault(s.Authentication != "none", "authentication %q is not available in this release; use none", s.Authentication)
+	fault(s.Authentication != wire.AuthenticationNone && s.Authentication != wire.AuthenticationBRC103,
+		"authentication %q is neither none nor brc103", s.Authentication)
+	fault(s.Access != AccessOpen && s.Access != AccessList, "access %q is neither open nor list", s.Access)
+	fault(s.Authentication == wire.AuthenticationNone && (s.Access != AccessOpen || s.Hidden),
+		"access: list and hidden need authentication: brc103")
 	fault(s.SessionSeconds == 0 || s.SessionSeconds > math.MaxInt32, "sessionSeconds must be 1 to %d", math.MaxInt32)
 	fault(s.ReplaySeconds == 0 || s.ReplaySeconds > math.MaxInt32, "replaySeconds must be 1 to %d", math.MaxInt32)
 	fault(s.MaxRequestBytes == 0 || s.MaxRequestBytes > wire.MaxRequestBytes, "maxRequestBytes must be 1 to %d", wire.MaxRequestBytes)
@@ -249,16 +271,53 @@ func (s *service) check() error {
 	return errors.Join(faults...)
 }
 
-// scope is what a session's observations are about (BRC-192 s1). An unauthenticated service is spoken for by its origin.
-func (p *Provider) scope(s *service, epoch, queryDigest string) wire.Scope {
+// scope is what a session's observations are about (BRC-192 s1). A service is spoken for by the provider's identity when the
+// session is authenticated, else by its origin.
+func (p *Provider) scope(s *service, epoch string, principal *[33]byte, queryDigest string) wire.Scope {
+	speaker := p.origin
+	if principal != nil {
+		speaker = p.identityHex
+	}
 	return wire.Scope{
-		Chain: p.chain, Provider: p.origin, Service: s.Name, QueryDigest: queryDigest,
-		RulesDigest: s.rulesDigest, Access: "public", Epoch: epoch,
+		Chain: p.chain, Provider: speaker, Service: s.Name, QueryDigest: queryDigest,
+		RulesDigest: s.rulesDigest, Access: p.access(s, principal), Epoch: epoch,
 	}
 }
 
-// Run renews the manifest before it is half way through its life, until ctx ends.
+// authenticate makes the BRC-104 server if any service needs it.
+func (p *Provider) authenticate(ctx context.Context, c Config) error {
+	if !slices.ContainsFunc(p.names, func(name string) bool {
+		return p.services[name].Authentication == wire.AuthenticationBRC103
+	}) {
+		return nil
+	}
+	if err := p.refreshRing(ctx); err != nil {
+		return err
+	}
+	auth, err := brc104.New(brc104.Config{
+		Key: secp256k1.PrivKeyFromBytes(c.Identity.Serialize()), Sessions: p, ErrorBody: p.unsignedBody, Log: p.log,
+	})
+	if err != nil {
+		return fmt.Errorf("lookup: %w", err)
+	}
+	p.auth = auth
+	var foreign int64
+	err = p.pool.QueryRow(ctx, `select count(*) from lookup_session
+		where principal is not null and state = $1 and position(convert_to($2, 'UTF8') in scope) = 0`,
+		stateOpen, p.identityHex).Scan(&foreign)
+	if err != nil {
+		return fmt.Errorf("lookup: count the sessions of another identity: %w", err)
+	}
+	if foreign > 0 {
+		p.log.WarnContext(ctx, "the identity is another one than before: authenticated sessions that were opened under it are reset", "sessions", foreign)
+	}
+	return nil
+}
+
+// Run renews the manifest before it is half way through its life, and reads the session secrets, until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
+	secrets := time.NewTicker(secretRefresh)
+	defer secrets.Stop()
 	every := min(max(time.Duration(p.manifestSeconds)*time.Second/8, time.Second), time.Minute)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -266,8 +325,15 @@ func (p *Provider) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-secrets.C:
+			if p.auth == nil {
+				continue
+			}
+			if err := p.refreshRing(ctx); err != nil && ctx.Err() == nil {
+				p.log.ErrorContext(ctx, "the session secrets could not be read; trying again", "cause", err.Error())
+			}
 		case <-tick.C:
-			if _, err := p.current(ctx); err != nil && ctx.Err() == nil {
+			if _, err := p.current(ctx, nil); err != nil && ctx.Err() == nil {
 				p.log.ErrorContext(ctx, "capabilities could not be renewed; trying again", "cause", err.Error())
 			}
 		}

@@ -34,7 +34,7 @@ func (p *Provider) read(c echo.Context) error {
 		}
 		limits := message.Limits.Min(s.most)
 		var body []byte
-		var disclosed []livefeed.Outpoint
+		var disclosed [][]byte
 		if at.live {
 			body, disclosed, err = p.poll(ctx, in, s, at, limits)
 		} else {
@@ -54,12 +54,16 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 	if !ok {
 		return nil, position{}, refuseReset(errors.New("no session of this kind or database has that id"))
 	}
+	// The id shows its kind: the wrong kind of caller is refused before anything is looked up.
+	if (message.Session[0] == modeBRC103) != (in.peer != nil) {
+		return nil, position{}, refuse(wire.Unauthorized, textUnauthorized)
+	}
 	s, err := p.load(ctx, p.pool, message.Session, digest)
 	if err != nil {
 		return nil, position{}, err
 	}
-	if s == nil {
-		return nil, position{}, refuseReset(errors.New("the session is unknown"))
+	if s == nil || !samePrincipal(s.principal, in.principal()) {
+		return nil, position{}, refuseReset(errors.New("the session is unknown, or another principal's"))
 	}
 	if s.capability != in.capability {
 		return nil, position{}, refuse(wire.ContextChanged, textOther)
@@ -78,7 +82,7 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 }
 
 // nextPage answers a Read within the snapshot.
-func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) ([]byte, []livefeed.Outpoint, error) {
+func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) ([]byte, [][]byte, error) {
 	pg, err := p.cutPage(ctx, p.pool, s, int64(at.after), limits)
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +100,7 @@ func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits
 // poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
 // min(arrival + waitMs, session expiry), the head read once more.
-func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) ([]byte, []livefeed.Outpoint, error) {
+func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) ([]byte, [][]byte, error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
 		return nil, nil, r

@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/overlayd/overlayd/brc104"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -44,13 +45,33 @@ func (p *Provider) Mount(g *echo.Group) {
 	}
 }
 
+// MountHandshake adds the endpoint where BRC-104 sessions begin. It stands at the root of the origin, whatever the base
+// path, and only if a service is authenticated.
+func (p *Provider) MountHandshake(e *echo.Echo) {
+	if p.auth == nil {
+		return
+	}
+	h := func(c echo.Context) error {
+		if p.preflight(c, http.MethodPost) {
+			return c.NoContent(http.StatusNoContent)
+		}
+		return p.handshake(c)
+	}
+	e.Any(brc104.HandshakePath, h)
+	e.RouteNotFound(brc104.HandshakePath, h)
+}
+
+// admitsOrigin reports whether these Origin fields are one of a configured origin.
+func (p *Provider) admitsOrigin(origins []string) bool {
+	return len(origins) == 1 && slices.Contains(p.origins, origins[0])
+}
+
 // preflight answers a configured origin's question before its request (CORS); no origin is ever allowed credentials. A
 // question of any other origin is an ordinary request with the wrong method, and refused.
 func (p *Provider) preflight(c echo.Context, method string) bool {
 	r, h := c.Request(), c.Response().Header()
 	origins := r.Header.Values(echo.HeaderOrigin)
-	if r.Method != http.MethodOptions || r.Header.Get(echo.HeaderAccessControlRequestMethod) == "" ||
-		len(origins) != 1 || !slices.Contains(p.origins, origins[0]) {
+	if r.Method != http.MethodOptions || r.Header.Get(echo.HeaderAccessControlRequestMethod) == "" || !p.admitsOrigin(origins) {
 		return false
 	}
 	p.headers(c, &inbound{origin: origins[0]})
@@ -61,16 +82,15 @@ func (p *Provider) preflight(c echo.Context, method string) bool {
 }
 
 // allowedHeaders are what a page of a configured origin may send.
-var allowedHeaders = strings.Join(append([]string{"authorization", "cache-control", "content-type"}, protocolHeaders...), ", ")
+var allowedHeaders = headerList([]string{"cache-control", wire.HeaderCapability, wire.HeaderProfile}, brc104.AllowedHeaders())
 
-// exposedHeaders are what it may read of a response (BRC-193 s8).
-var exposedHeaders = strings.Join(protocolHeaders, ", ")
+// exposedHeaders are what it may read of a response: every x-bsv header that is ever sent (BRC-193 s8).
+var exposedHeaders = headerList([]string{wire.HeaderCapability, wire.HeaderProfile}, brc104.ExposedHeaders())
 
-// protocolHeaders are those of the selection and of BRC-104, in requests and in responses.
-var protocolHeaders = []string{
-	wire.HeaderCapability, wire.HeaderProfile,
-	"x-bsv-auth-version", "x-bsv-auth-identity-key", "x-bsv-auth-nonce", "x-bsv-auth-your-nonce",
-	"x-bsv-auth-signature", "x-bsv-auth-request-id", "x-bsv-auth-message-type", "x-bsv-auth-requested-certificates",
+func headerList(lists ...[]string) string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
 }
 
 // Echo returns a server of nothing but this provider, mounted at its base path, whose every other answer has the
@@ -87,6 +107,7 @@ func (p *Provider) Echo() *echo.Echo {
 		}
 	}
 	p.Mount(e.Group(p.BasePath()))
+	p.MountHandshake(e)
 	return e
 }
 

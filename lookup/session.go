@@ -45,29 +45,33 @@ type session struct {
 	most        wire.Limits // the greatest limits it can ever be read with
 	viewer      viewer
 	voice       voice
-	now         uint64 // T when it was loaded
+	principal   *[33]byte // nil: anonymous
+	grant       *int64    // the grant it was opened under, where one was needed
+	granted     bool      // that grant stood when it was loaded
+	now         uint64    // T when it was loaded
 }
 
-// Session ids are a mode letter ('n': authentication none), the database's id in 8 hex characters, a dot and 256 random
+// Session ids are a mode letter ('n': authentication none, 'b': brc103), the database's id in 8 hex characters, a dot and 256 random
 // bits in base64url. Mode and database are in the clear, so that the wrong kind of caller is refused without a look-up
 // that would reveal whether a session exists (conformance row A1).
 const (
 	modeNone        = 'n'
+	modeBRC103      = 'b'
 	sessionIDPrefix = 1 + 8 + 1
 	sessionIDSize   = sessionIDPrefix + 43
 )
 
-func (p *Provider) newSessionID() (string, error) {
+func (p *Provider) newSessionID(mode byte) (string, error) {
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
 		return "", fmt.Errorf("lookup: draw a session id: %w", err)
 	}
-	return string(modeNone) + hex.EncodeToString(p.databaseID[:]) + "." + base64.RawURLEncoding.EncodeToString(secret), nil
+	return string(mode) + hex.EncodeToString(p.databaseID[:]) + "." + base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
 // sessionDigest is how a session id reaches the database. ok is false for a string that cannot name a session here.
 func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
-	if len(id) != sessionIDSize || id[0] != modeNone || !strings.HasPrefix(id[1:], hex.EncodeToString(p.databaseID[:])+".") {
+	if len(id) != sessionIDSize || id[0] != modeNone && id[0] != modeBRC103 || !strings.HasPrefix(id[1:], hex.EncodeToString(p.databaseID[:])+".") {
 		return digest, false
 	}
 	return sha256.Sum256([]byte(id)), true
@@ -75,7 +79,11 @@ func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
 
 // frozen are the columns from which a session is rebuilt.
 const frozen = `s.feed_id, s.state, s.service, s.epoch, s.capability, s.w, s.w_tag, s.t, s.expires_at, s.replay_until,
-	s.max_request_bytes, s.max_response_bytes, s.max_observations, s.max_wait_ms, s.rules_id, s.rules_parameters, s.query, s.scope`
+	s.max_request_bytes, s.max_response_bytes, s.max_observations, s.max_wait_ms, s.rules_id, s.rules_parameters, s.query, s.scope,
+	s.principal, s.grant_id, ` + granted
+
+// granted holds while the grant a session was opened under has not been revoked. A grant given again is another one.
+const granted = `(s.grant_id is null or exists (select from service_grant g where g.id = s.grant_id))`
 
 // now is T: the database's clock, never behind the feed's last evaluated time (conformance row T1).
 const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
@@ -96,9 +104,10 @@ func (p *Provider) load(ctx context.Context, q livefeed.Querier, id string, dige
 func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 	var feedID int32
 	var rulesID string
-	var capability, wTag, parameters, query, scope []byte
+	var capability, wTag, parameters, query, scope, principal []byte
 	into := []any{&s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
-		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope}
+		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope,
+		&principal, &s.grant, &s.granted}
 	if err := row.Scan(append(into, more...)...); err != nil {
 		return err
 	}
@@ -106,6 +115,16 @@ func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 		return errors.New("a stored tag has the wrong width")
 	}
 	s.wTag = [8]byte(wTag)
+	if principal != nil {
+		if len(principal) != 33 {
+			return errors.New("a stored principal has the wrong width")
+		}
+		s.principal = new([33]byte(principal))
+		s.viewer.reader = s.principal
+	}
+	if err := p.stillOffered(s); err != nil {
+		return err
+	}
 	s.capability = hex.EncodeToString(capability)
 	if s.feed = p.feeds[feedID]; s.feed == nil {
 		return refuseReset(fmt.Errorf("feed %d of a stored session is not configured", feedID))
@@ -122,37 +141,37 @@ func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 	if s.viewer.query, err = contract.Query(query); err != nil {
 		return refuseReset(fmt.Errorf("stored query under rules %s: %w", rulesID, err))
 	}
-	if s.voice, err = storedVoice(scope); err != nil {
+	stored, err := canon.Parse(scope, canon.Limits{})
+	if err != nil {
 		return refuseReset(fmt.Errorf("stored scope: %w", err))
 	}
+	chain, _ := stored.Get("chain")
+	speaker, _ := stored.Get("provider")
+	if s.principal != nil && speaker.Str() != p.identityHex {
+		return refuseReset(errors.New("the session was opened under another identity of this provider"))
+	}
+	s.voice = voice{scope: scope, chain: chain.AppendCanonical(nil)}
 	return nil
-}
-
-func storedVoice(scope []byte) (voice, error) {
-	v, err := canon.Parse(scope, canon.Limits{})
-	if err != nil {
-		return voice{}, err
-	}
-	chain, ok := v.Get("chain")
-	if !ok {
-		return voice{}, errors.New("it has no chain")
-	}
-	return voice{scope: scope, chain: chain.AppendCanonical(nil)}, nil
 }
 
 // gate is what the database said, in one statement, about the right to send a body now. Its snapshot is the moment at which
 // the sending is ordered against close, revocation and expiry (conformance row A6).
 type gate struct {
-	state   state // 0: the session is not there any more
-	expired bool
+	state      state // 0: the session is not there any more
+	expired    bool
+	granted    bool // access stands
+	prohibited bool // a row that the body discloses is prohibited
 }
 
-// gate asks. It is one uncached statement on the primary.
-func (p *Provider) gate(ctx context.Context, s *session) (gate, error) {
+// gate asks. It is one uncached statement on the primary; the rows a body discloses are looked up only in a feed that ever
+// had a prohibition.
+func (p *Provider) gate(ctx context.Context, s *session, disclosed [][]byte) (gate, error) {
 	var g gate
 	var t uint64
-	err := p.pool.QueryRow(ctx, `select s.state, `+now+`
-		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.id = $1`, s.digest[:]).Scan(&g.state, &t)
+	err := p.pool.QueryRow(ctx, `select s.state, `+now+`, `+granted+`,
+			f.prohibition_rev > 0 and exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2))
+		from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
+		where s.id = $1`, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.prohibited)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return gate{}, nil
 	}
@@ -173,31 +192,40 @@ func (g gate) forRead() *refusal {
 	switch {
 	case g.state == stateClosed:
 		return refuse(wire.Expired, textExpired)
-	case g.state == stateRevoked:
+	case g.state == stateRevoked, g.state == stateOpen && !g.granted:
 		return refuse(wire.Unauthorized, textUnauthorized)
 	case g.state != stateOpen:
 		return refuseReset(errors.New("the session is gone or was reset"))
 	case g.expired:
 		return refuseReset(errors.New("the session has expired"))
+	case g.prohibited:
+		return refuseReset(errProhibited)
 	}
 	return nil
 }
+
+// errProhibited is the cause of a reset that must be durable: the session would have to serialise a prohibited row.
+var errProhibited = errors.New("the body would serialise a prohibited row")
 
 // forOpen tells a repeated Open what the gate said: closed, expired and gone are all expired (conformance row O4).
 func (g gate) forOpen() *refusal {
 	switch {
 	case g.state == stateReset:
 		return refuseReset(errors.New("the session was reset"))
-	case g.state == stateRevoked:
+	case g.state == stateRevoked, g.state == stateOpen && !g.granted:
 		return refuse(wire.Unauthorized, textUnauthorized)
 	case g.state != stateOpen || g.expired:
 		return refuse(wire.Expired, textExpired)
+	case g.prohibited:
+		return refuseReset(errProhibited)
 	}
 	return nil
 }
 
 // ask is the gate's question put to what load has just read.
-func (s *session) ask() gate { return gate{state: s.state, expired: s.now >= s.expiresAt} }
+func (s *session) ask() gate {
+	return gate{state: s.state, expired: s.now >= s.expiresAt, granted: s.granted}
+}
 
 // head starts a batch of this session.
 func (s *session) head(limits wire.Limits) head {

@@ -1,0 +1,142 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// What operators do to sessions and access. Each is one transaction; when it has returned, no body whose gate starts later
+// is sent in spite of it, on any node (conformance rows A3, A6). Polls of this process that it concerns are woken.
+
+// ErrNoService says that no service of that name is configured, or that it needs no grants.
+var ErrNoService = errors.New("there is no service of that name with access: list")
+
+// Grant admits an identity to a service with access: list. It reports whether it was not admitted before.
+func (p *Provider) Grant(ctx context.Context, service string, identity [33]byte) (changed bool, err error) {
+	if err := p.listed(service); err != nil {
+		return false, err
+	}
+	tag, err := p.pool.Exec(ctx, `insert into service_grant (service, identity, granted_at) values ($1, $2, `+clock+`)
+		on conflict (service, identity) do nothing`, service, identity[:])
+	if err != nil {
+		return false, fmt.Errorf("lookup: grant: %w", err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// Revoke takes an identity's grant away and ends its sessions for ever: granting again revives none of them. It reports
+// whether there was a grant.
+func (p *Provider) Revoke(ctx context.Context, service string, identity [33]byte) (changed bool, err error) {
+	if err := p.listed(service); err != nil {
+		return false, err
+	}
+	var ended [][]byte
+	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `delete from service_grant where service = $1 and identity = $2`, service, identity[:])
+		if err != nil {
+			return err
+		}
+		changed = tag.RowsAffected() == 1
+		// A session whose Open is committing meanwhile is not seen here: the gate finds that its grant is gone.
+		rows, err := tx.Query(ctx, `update lookup_session set state = $3
+			where service = $1 and principal = $2 and state = $4 and grant_id is not null returning id`, service, identity[:], stateRevoked, stateOpen)
+		if err != nil {
+			return err
+		}
+		ended, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("lookup: revoke: %w", err)
+	}
+	p.wake(ended)
+	return changed, nil
+}
+
+func (p *Provider) listed(service string) error {
+	if s := p.services[service]; s == nil || s.Access != AccessList {
+		return ErrNoService
+	}
+	return nil
+}
+
+func (p *Provider) wake(ended [][]byte) {
+	for _, digest := range ended {
+		p.closing.announce([32]byte(digest))
+	}
+}
+
+// SessionInfo is a session as operators may see it: nothing in it lets anyone read.
+type SessionInfo struct {
+	Ref       uuid.UUID
+	Service   string
+	Principal *[33]byte // nil: anonymous
+	State     string    // open, expired, closed, reset or revoked
+	OpenedAt  uint64    // T of the open
+	ExpiresAt uint64
+}
+
+// SessionFilter chooses sessions. Zero fields choose all.
+type SessionFilter struct {
+	Service   string
+	Principal *[33]byte
+	After     uuid.UUID // those behind this one, in the order of Ref
+	Limit     int       // at most 1000; 0 means 1000
+}
+
+// maxSessions bounds one listing.
+const maxSessions = 1000
+
+// ListSessions lists stored sessions in the order of their refs.
+func (p *Provider) ListSessions(ctx context.Context, f SessionFilter) ([]SessionInfo, error) {
+	if f.Limit <= 0 || f.Limit > maxSessions {
+		f.Limit = maxSessions
+	}
+	rows, err := p.pool.Query(ctx, `select s.ref, s.service, s.principal, s.state, s.t, s.expires_at, s.expires_at <= `+now+`
+		from lookup_session s join feed_clock c on c.feed_id = s.feed_id
+		where ($1 = '' or s.service = $1) and ($2::bytea is null or s.principal = $2) and s.ref > $3 order by s.ref limit $4`,
+		f.Service, bytesOf(f.Principal), f.After, f.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: list sessions: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (SessionInfo, error) {
+		var i SessionInfo
+		var principal []byte
+		var st state
+		var expired bool
+		if err := r.Scan(&i.Ref, &i.Service, &principal, &st, &i.OpenedAt, &i.ExpiresAt, &expired); err != nil {
+			return i, err
+		}
+		if len(principal) == 33 {
+			i.Principal = new([33]byte(principal))
+		}
+		i.State = map[state]string{stateOpen: "open", stateClosed: "closed", stateReset: "reset", stateRevoked: "revoked"}[st]
+		if st == stateOpen && expired {
+			i.State = "expired"
+		}
+		return i, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lookup: list sessions: %w", err)
+	}
+	return list, nil
+}
+
+// RemoveSession revokes one session for ever, by its ref. It reports whether it was open.
+func (p *Provider) RemoveSession(ctx context.Context, ref uuid.UUID) (changed bool, err error) {
+	var digest []byte
+	err = p.pool.QueryRow(ctx, `update lookup_session set state = $2 where ref = $1 and state = $3 returning id`,
+		ref, stateRevoked, stateOpen).Scan(&digest)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lookup: remove a session: %w", err)
+	}
+	p.wake([][]byte{digest})
+	return true, nil
+}
