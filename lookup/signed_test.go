@@ -462,4 +462,3 @@ func TestH10_CallersSeeWhatAdmitsThem(t *testing.T) {
 	p.open("ls_hidden", ask{})
 	p.open("ls_anyone", ask{})
 }
-
