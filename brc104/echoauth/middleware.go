@@ -75,14 +75,15 @@ func New(o Options) (*Middleware, error) {
 	return m, nil
 }
 
-// Mount adds the handshake at the root of the origin, for every method.
+// Mount adds the handshake at the root of the origin, for every method. Not needed when Signed or Public is given to Echo.Use.
 func (m *Middleware) Mount(e *echo.Echo) {
-	h := func(c echo.Context) error {
-		m.server.Handshake(c.Response(), c.Request())
-		return nil
-	}
-	e.Any(brc104.HandshakePath, h)
-	e.RouteNotFound(brc104.HandshakePath, h) // methods Echo does not know
+	e.Any(brc104.HandshakePath, m.handshake)
+	e.RouteNotFound(brc104.HandshakePath, m.handshake) // methods Echo does not know
+}
+
+func (m *Middleware) handshake(c echo.Context) error {
+	m.server.Handshake(c.Response(), c.Request())
+	return nil
 }
 
 // Signed admits only authenticated requests.
@@ -95,6 +96,9 @@ func (m *Middleware) middleware(public bool) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			r := c.Request()
+			if r.URL.EscapedPath() == brc104.HandshakePath { // in front of everything, it stands in front of the handshake too
+				return m.handshake(c)
+			}
 			call := &call{}
 			if !public || !brc104.Anonymous(r) {
 				peer, err := m.authenticate(c, r)
