@@ -31,6 +31,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := len(s.seen) - 1
 	s.mu.Unlock()
 	_ = http.NewResponseController(w).EnableFullDuplex()
+	w.Header().Set("Connection", "close") // steps end before their input
 	scanner := bufio.NewScanner(r.Body)
 	scanner.Split(func(data []byte, eof bool) (int, []byte, error) {
 		n, token, err := bufio.ScanLines(data, eof)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type server struct {
 	api   *API
 	feed  *livefeed.Feed
 	log   *bytes.Buffer // read after stop
+	http  *bytes.Buffer // net/http's own complaints; read after stop
+	halt  func()        // ends the store, which then takes no group
 	stop  func() error  // of the listener
 	serve chan error
 }
@@ -46,18 +49,19 @@ func start(t *testing.T, change ...func(*Config)) *server {
 	feeding, endFeeding := context.WithCancel(background)
 	fed := make(chan error, 1)
 	go func() { fed <- store.Run(feeding) }()
-	t.Cleanup(func() {
+	halt := sync.OnceFunc(func() {
 		endFeeding()
 		if err := <-fed; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(halt)
 	feed, err := store.Ensure(t.Context(), "catalogue", livefeed.Chain{Network: sample.SyntheticNetwork, Genesis: sample.SyntheticGenesis})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	s := &server{t: t, feed: feed, log: &bytes.Buffer{}, serve: make(chan error, 1)}
+	s := &server{t: t, feed: feed, log: &bytes.Buffer{}, http: &bytes.Buffer{}, halt: halt, serve: make(chan error, 1)}
 	c := Config{Store: store, Token: token, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	for _, f := range change {
 		f(&c)
@@ -65,7 +69,8 @@ func start(t *testing.T, change ...func(*Config)) *server {
 	if s.api, err = New(c); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := httpserve.Listen(background, httpserve.Config{Name: "test", Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Drain: 20 * time.Second})
+	listener, err := httpserve.Listen(background, httpserve.Config{Name: "test", Addr: "127.0.0.1:0", Drain: 20 * time.Second,
+		Log: slog.New(slog.NewTextHandler(s.http, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -239,10 +239,12 @@ func (a *API) importGroups(c echo.Context) error {
 	defer func() {
 		cancel()
 		<-watched
-		_ = control.SetWriteDeadline(time.Time{}) // the connection may serve on
 	}()
 
 	w.Header().Set(echo.HeaderContentType, "application/x-ndjson")
+	// An import that ends before its input must not leave the rest of it to
+	// net/http, which in full duplex would read it and the next request at once.
+	w.Header().Set(echo.HeaderConnection, "close")
 	w.WriteHeader(http.StatusOK)
 	if err := control.Flush(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 )
 
@@ -208,6 +209,29 @@ func TestW7_DrainEndsAnImportAfterWhatItTook(t *testing.T) {
 	}
 	i.end()
 	_ = i.in.CloseWithError(io.ErrClosedPipe)
+}
+
+func TestP4_AnImportOfAStoppedFeedEndsAtItsFirstLine(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.halt()
+	lines := strings.Join(groups(t, 12, 40), "\n")
+	for range 5 { // on kept connections, if there were any
+		status, body, _ := s.ask(http.MethodPost, feedPath+"/import", lines)
+		if r := parseResult(t, body); status != 200 || r.Error == nil || r.Error.Code != "unavailable" || !r.Error.Retryable {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	status, body, _ := s.ask(http.MethodPost, feedPath+"/groups", groups(t, 12, 1)[0])
+	if e := s.refused(status, body, 503, wire.Unavailable); !e.Retryable || e.RetryAfterMs == nil {
+		t.Errorf("%s", body)
+	}
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(s.http.String(), "panic") {
+		t.Errorf("net/http complains: %s", s.http)
+	}
 }
 
 // outage refuses a group with Unavailable.
