@@ -35,6 +35,11 @@ func (f *Feed) commitLoop(ctx context.Context) {
 		}
 		// Timers and groups alternate: a backlog of one does not keep the other waiting.
 		for ctx.Err() == nil {
+			// Prohibitions go first: they are few, and what they stop must not wait.
+			rulings := f.queue.takeRulings()
+			if len(rulings) > 0 {
+				f.ruleAll(ctx, rulings)
+			}
 			drains := f.queue.takeDrains()
 			if len(drains) > 0 {
 				f.drainAll(ctx, drains)
@@ -43,7 +48,7 @@ func (f *Feed) commitLoop(ctx context.Context) {
 			if len(batch) > 0 {
 				f.commit(ctx, batch)
 			}
-			if len(drains) == 0 && len(batch) == 0 {
+			if len(rulings) == 0 && len(drains) == 0 && len(batch) == 0 {
 				break
 			}
 		}

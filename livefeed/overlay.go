@@ -41,6 +41,8 @@ type plan struct {
 	keys     map[[16]byte]knownKey
 	rows     map[Outpoint]*row // of every outpoint the batch names: the present version, or nil
 	dueRows  []*row            // for a drain: rows due, in order
+	// prohibited are those of the batch's outpoints whose rows may not be served.
+	prohibited map[Outpoint]bool
 
 	// Made here.
 	first   uint64 // head when the plan began
@@ -49,7 +51,8 @@ type plan struct {
 	made    []*row // new versions; some may begin and end in one group, and are only in the log
 	blobs   map[[32]byte][]byte
 	newKeys []newKey
-	expired int // how many of the groups are expiries
+	ruling  *ruling // what changes in the list of prohibitions, if anything does
+	expired int     // how many of the groups are expiries
 	// evaluated is what the clock row is to say: every timer up to it is in the log. 0 = leave it.
 	evaluated uint64
 }
@@ -115,11 +118,11 @@ func (pl *plan) edit(e *Edit, state *State, blob Evidence, seq uint64) Change {
 		before := pl.rows[e.Outpoint]
 		if before != nil {
 			c.Before = before.state
-			if before.state.Hidden { // what a prohibition hides stays hidden, whatever is put in its place
-				hidden := *state
-				hidden.Hidden = true
-				state = &hidden
-			}
+		}
+		if pl.prohibited[e.Outpoint] { // what is prohibited stays hidden, whatever is put in its place
+			hidden := *state
+			hidden.Hidden = true
+			state = &hidden
 		}
 		c.After = state
 		pl.blobs[blob.SHA256] = e.BEEF

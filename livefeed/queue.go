@@ -151,10 +151,11 @@ type queue struct {
 	signal chan struct{}       // static: capacity 1, never closed
 
 	// mu guards what follows; nothing blocks while it is held.
-	mu     sync.Mutex
-	items  []*Pending
-	drains []*drainRequest
-	closed bool
+	mu      sync.Mutex
+	items   []*Pending
+	drains  []*drainRequest
+	rulings []*rulingRequest
+	closed  bool
 }
 
 func (q *queue) init(bytes int64) {
@@ -243,8 +244,8 @@ func (q *queue) takeDrains() []*drainRequest {
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
-	items, drains := q.items, q.drains
-	q.items, q.drains = nil, nil
+	items, drains, rulings := q.items, q.drains, q.rulings
+	q.items, q.drains, q.rulings = nil, nil, nil
 	q.mu.Unlock()
 	for _, n := range items {
 		q.room.Release(q.share(n))
@@ -254,6 +255,10 @@ func (q *queue) close() {
 	}
 	for _, r := range drains {
 		r.remaining, r.err = true, errStopped
+		close(r.done)
+	}
+	for _, r := range rulings {
+		r.err = errStopped
 		close(r.done)
 	}
 }

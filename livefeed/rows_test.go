@@ -166,14 +166,19 @@ func TestF5_RowsAreWhatTheLogSays(t *testing.T) {
 // TestF5_WhatIsHiddenStaysHidden: a row that a prohibition hides keeps hiding what is put in its place.
 func TestF5_WhatIsHiddenStaysHidden(t *testing.T) {
 	t.Parallel()
-	db, _, f := startFeed(t)
+	_, _, f := startFeed(t)
 	f.mustAppend(t, group("1", put(1)))
-	if _, err := db.Pool.Exec(t.Context(), "update row_version set hidden = true"); err != nil {
-		t.Fatal(err)
+	for i, want := range []bool{true, false} {
+		if changed, err := f.Prohibit(t.Context(), put(1).Outpoint, "because"); err != nil || changed != want {
+			t.Fatalf("%d: changed %v, %v", i, changed, err)
+		}
 	}
 	f.mustAppend(t, group("2", put(1, beefOf("other"))))
 	log := f.readLog(t, 0, f.start(t))
-	if c := log[1].Changes[0]; !c.Before.Hidden || !c.After.Hidden {
+	if c := log[1].Changes[0]; c.Before.Hidden || !c.After.Hidden || c.Op != Put {
+		t.Errorf("%+v", c)
+	}
+	if c := log[2].Changes[0]; !c.Before.Hidden || !c.After.Hidden {
 		t.Errorf("%+v", c)
 	}
 	c := f.cut(t)

@@ -173,7 +173,7 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 	if hook := f.hooks.planned; hook != nil {
 		hook()
 	}
-	if len(pl.groups) == 0 && pl.evaluated == 0 {
+	if len(pl.groups) == 0 && pl.evaluated == 0 && pl.ruling == nil {
 		rollback(ctx, conn)
 		f.nudge(pl.head) // a commit of ours whose answer was lost is announced now
 		return pl, nil
@@ -222,7 +222,7 @@ func rollback(ctx context.Context, conn *pgxpool.Conn) {
 }
 
 func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan, error) {
-	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}}
+	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}, prohibited: map[Outpoint]bool{}}
 	b := &pgx.Batch{}
 	b.Queue(txBegin)
 	b.Queue(headLock, f.id).QueryRow(func(r pgx.Row) error {
@@ -250,6 +250,15 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 		b.Queue(keyFind, f.id, r.keys).Query(pl.scanKeys)
 	}
 	if len(r.outpoints) > 0 {
+		b.Queue(prohibitionFind, f.id, r.outpoints).Query(func(rows pgx.Rows) error {
+			var raw []byte
+			_, err := pgx.ForEachRow(rows, []any{&raw}, func() error {
+				o, err := outpointOf(raw)
+				pl.prohibited[o] = true
+				return err
+			})
+			return err
+		})
 		b.Queue(rowFind, f.id, r.outpoints).Query(func(rows pgx.Rows) error {
 			return eachState(rows, func(v *row) { pl.rows[v.outpoint] = v })
 		})
@@ -366,6 +375,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 	pl.queueEnded(b, f.id)
 	pl.queueMade(b, f.id)
 	pl.queueGroups(b, f.id)
+	pl.queueRuling(b, f.id)
 	if pl.evaluated > 0 {
 		b.Queue(clockWrite, f.id, int64(pl.evaluated))
 	}

@@ -55,6 +55,9 @@ func (p *Provider) sealed(ctx context.Context, c echo.Context, in *inbound, out 
 	if err := in.seal(c.Response().Header(), out.status, out.body); err != nil {
 		return out, err
 	}
+	if out.session != nil {
+		p.at(beforeLastGate)
+	}
 	err := p.pass(ctx, &out)
 	if err == nil {
 		return out, nil

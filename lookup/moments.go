@@ -4,11 +4,12 @@ package lookup
 type moment uint8
 
 const (
-	afterClaim  moment = iota + 1 // an Open holds its fence and has not yet cut
-	afterFirst                    // the first page is laid out, the Open not yet committed
-	afterCommit                   // the Open is committed, its answer not yet gated
-	beforeGate                    // a body is built, the gate not yet asked
-	beforeSleep                   // a poll has looked, found nothing and is about to sleep
+	afterClaim     moment = iota + 1 // an Open holds its fence and has not yet cut
+	afterFirst                       // the first page is laid out, the Open not yet committed
+	afterCommit                      // the Open is committed, its answer not yet gated
+	beforeGate                       // a body is built, the gate not yet asked
+	beforeLastGate                   // a body is signed, the gate not yet asked again
+	beforeSleep                      // a poll has looked, found nothing and is about to sleep
 )
 
 // at lets a test stop the provider at a moment. In service nothing is installed.
