@@ -25,11 +25,15 @@ func (c *peerCache) find(public *[33]byte) (*peerKey, error) {
 	return c.lookup(public)
 }
 
-// proven keeps a peer that has just signed validly.
+// proven keeps a peer that has just signed validly. One that does so again gets a table.
 func (c *peerCache) proven(public *[33]byte, p *peerKey) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	_, known := c.known.get(*public)
 	if _, there := c.known.newer[*public]; !there {
 		c.known.put(*public, p)
+	}
+	c.mu.Unlock()
+	if known && p.quick.Load() == nil {
+		p.hurry() // twice at worst, when two requests come at once
 	}
 }
