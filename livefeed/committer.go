@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,6 +58,16 @@ func (f *Feed) commitLoop(ctx context.Context) {
 
 // commit takes a batch to its end: every pending one is finished when it returns.
 func (f *Feed) commit(ctx context.Context, batch []*Pending) {
+	batch = slices.DeleteFunc(batch, func(n *Pending) bool {
+		if !n.orphaned() {
+			return false
+		}
+		n.finish(Receipt{}, errOrphaned)
+		return true
+	})
+	if len(batch) == 0 {
+		return
+	}
 	began := time.Now()
 	outcomes, head, err := f.persist(ctx, batch)
 	if err == nil {

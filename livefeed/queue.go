@@ -26,6 +26,10 @@ type Pending struct {
 	// state: queued -> taken by the committer, or queued -> withdrawn by a waiter whose context ended.
 	state atomic.Int32
 
+	// after is the proposal that this one must not overtake; nil once this one is finished, so that a long series does not
+	// keep its beginning in memory. Owned by the submitter until it is queued, then by the committer.
+	after *Pending
+
 	// attempts are the sequences under which its commit was sent without an answer. Owned by the committer.
 	attempts []uint64
 
@@ -49,7 +53,14 @@ func (f *Feed) Append(ctx context.Context, p *Proposal) (Receipt, error) {
 // their sequences in that order. It blocks while the queue is full, until there is room or ctx ends. The
 // proposal must not be changed until [Pending.Wait] has returned.
 func (f *Feed) Submit(ctx context.Context, p *Proposal) *Pending {
-	n := &Pending{feed: f, p: p, done: make(chan struct{})}
+	return f.SubmitAfter(ctx, p, nil)
+}
+
+// SubmitAfter is Submit for one of a series: if the proposal before it ends as Unavailable, so does this one, and nothing of
+// it is appended. Whoever resumes the series at the first Unavailable then appends its groups in their order. A group that
+// was refused for what it is does not stop those behind it.
+func (f *Feed) SubmitAfter(ctx context.Context, p *Proposal, before *Pending) *Pending {
+	n := &Pending{feed: f, p: p, done: make(chan struct{}), after: before}
 	n.prepare()
 	f.queue.push(ctx, n)
 	return n
@@ -78,9 +89,28 @@ func (n *Pending) Wait(ctx context.Context) (Receipt, error) {
 }
 
 func (n *Pending) finish(r Receipt, err error) {
-	n.receipt, n.err = r, err
+	n.receipt, n.err, n.after = r, err, nil
 	close(n.done)
 }
+
+// orphaned reports whether the proposal before this one ended as Unavailable. It is asked when that one has ended, or is in
+// the same batch.
+func (n *Pending) orphaned() bool {
+	if n.after == nil {
+		return false
+	}
+	if n.after.state.Load() == pendingWithdrawn {
+		return true
+	}
+	select {
+	case <-n.after.done:
+		return CodeOf(n.after.err) == Unavailable
+	default:
+		return false
+	}
+}
+
+var errOrphaned = fault(Unavailable, "a group that must come before this one was not appended, and so nothing was: send them again in their order, with the same keys")
 
 const (
 	weightGroup = 512 // of a group and of an edit, besides the bytes they carry

@@ -26,8 +26,7 @@
 //	P4. A line at fault is answered and skipped. A group that could not be
 //	    appended for now is answered and ends the stream: whoever sends the rest
 //	    again, beginning with that line, appends nothing twice. What was under way
-//	    behind it is called back, but a batch the committer had already taken may
-//	    still be committed.
+//	    behind it is not appended either, so that the order is the file's.
 //	P5. What a peer reads is fixed public text; causes go to the log.
 //
 // An import runs on the goroutine of its request, which writes, and one that

@@ -40,7 +40,7 @@ type Result struct {
 
 // Appender takes groups in order; *livefeed.Feed is one.
 type Appender interface {
-	Submit(ctx context.Context, p *livefeed.Proposal) *livefeed.Pending
+	SubmitAfter(ctx context.Context, p *livefeed.Proposal, before *livefeed.Pending) *livefeed.Pending
 }
 
 // ErrInterrupted ends an import because a group could not be appended for now
@@ -78,6 +78,7 @@ type importer struct {
 	lines  *bufio.Reader
 	queue  chan entry
 	memory *semaphore.Weighted
+	before *livefeed.Pending // the group submitted last; owned by read
 }
 
 // entry is a line under way.
@@ -119,7 +120,8 @@ func (i *importer) submit(ctx context.Context, line int, text []byte, long bool)
 	} else if p, err := livefeed.DecodeGroup(text); err != nil {
 		e.err = err
 	} else {
-		e.pending = i.feed.Submit(ctx, p)
+		e.pending = i.feed.SubmitAfter(ctx, p, i.before)
+		i.before = e.pending
 	}
 	select {
 	case i.queue <- e:

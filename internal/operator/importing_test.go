@@ -241,13 +241,13 @@ type outage struct {
 	n    int
 }
 
-func (o *outage) Submit(ctx context.Context, p *livefeed.Proposal) *livefeed.Pending {
+func (o *outage) SubmitAfter(ctx context.Context, p *livefeed.Proposal, before *livefeed.Pending) *livefeed.Pending {
 	if o.n++; o.n == o.at {
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		return o.feed.Submit(gone, p)
+		return o.feed.SubmitAfter(gone, p, before)
 	}
-	return o.feed.Submit(ctx, p)
+	return o.feed.SubmitAfter(ctx, p, before)
 }
 
 func TestP4_AnOutageEndsTheImportAtItsLine(t *testing.T) {
@@ -269,6 +269,10 @@ func TestP4_AnOutageEndsTheImportAtItsLine(t *testing.T) {
 	}
 	if fmt.Sprint(got) != "[1 2]" {
 		t.Errorf("answered lines %v", got)
+	}
+	// The third line was submitted before the second's fate was known.
+	if stats, err := s.feed.Stats(t.Context()); err != nil || stats.Head != 1 {
+		t.Errorf("%d groups were appended, %v", stats.Head, err)
 	}
 }
 
