@@ -163,28 +163,37 @@ type gate struct {
 	prohibited bool // a row that the body discloses is prohibited
 }
 
-// gate asks. It is one uncached statement on the primary; the rows a body discloses are looked up only in a feed that ever
-// had a prohibition.
+// gate asks. It is one uncached statement on the primary. Only in a feed that ever had a prohibition are the rows that a body
+// discloses looked up too, and then it is the second statement, with all of it asked again, whose snapshot counts.
 func (p *Provider) gate(ctx context.Context, s *session, disclosed [][]byte) (gate, error) {
+	g, revision, err := p.askGate(ctx, s, nil)
+	if err == nil && revision > 0 && len(disclosed) > 0 {
+		g, _, err = p.askGate(ctx, s, disclosed)
+	}
+	return g, err
+}
+
+func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) (gate, int64, error) {
 	var g gate
 	var t uint64
-	err := p.pool.QueryRow(ctx, `select s.state, `+now+`, `+granted+`,
-			f.prohibition_rev > 0 and exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2))
+	var revision int64
+	err := p.pool.QueryRow(ctx, `select s.state, `+now+`, `+granted+`, f.prohibition_rev,
+			exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2::bytea[]))
 		from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
-		where s.id = $1`, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.prohibited)
+		where s.id = $1`, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &revision, &g.prohibited)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return gate{}, nil
+		return gate{}, 0, nil
 	}
 	if err != nil {
-		return gate{}, fmt.Errorf("lookup: ask the gate: %w", err)
+		return gate{}, 0, fmt.Errorf("lookup: ask the gate: %w", err)
 	}
 	if g.expired = t >= s.expiresAt; g.expired {
 		// An expiry once told stays told, whatever the clock does next.
 		if err := s.feed.Advance(ctx, p.pool, t); err != nil {
-			return gate{}, fmt.Errorf("lookup: keep the time: %w", err)
+			return gate{}, 0, fmt.Errorf("lookup: keep the time: %w", err)
 		}
 	}
-	return g, nil
+	return g, revision, nil
 }
 
 // forRead tells a reader what the gate said: an owner's close is expired, every other end is reset-required.
