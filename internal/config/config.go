@@ -33,7 +33,7 @@ type Config struct {
 	Database Database `koanf:"database"`
 	// Limits bound the work and memory of feeds.
 	Limits Limits `koanf:"limits"`
-	// TLS on the public listener itself. Not available in this release.
+	// TLS on the public listener itself. Default: none, a proxy in front ends it.
 	TLS TLS `koanf:"tls"`
 	// CORS is what browsers of other origins may do.
 	CORS CORS `koanf:"cors"`
@@ -65,12 +65,17 @@ type Chain struct {
 	GenesisHash string `koanf:"genesisHash"`
 }
 
-// Identity is the provider's key.
+// Identity is the provider's key: the manifest and every answer to an
+// authenticated request are signed with it. Another identity belongs on another
+// origin: changing it ends authenticated sessions.
 type Identity struct {
-	// KeyFile holds the private key, as 64 hex characters or as WIF. Another
-	// identity belongs on another origin: changing it ends authenticated
-	// sessions. Default: none, serve needs one; dev generates one and keeps it.
+	// KeyFile holds the private key, as 64 hex characters or as WIF; nobody but
+	// its owner may be able to read the file. Default: none, serve needs one or
+	// Key; dev generates one and keeps it.
 	KeyFile string `koanf:"keyFile"`
+	// Key is the private key itself, for where secrets come as variables. It is
+	// read from OVERLAYD_IDENTITY_KEY alone and wins over KeyFile. Default: none.
+	Key string `koanf:"key"`
 }
 
 // Operator is the private listener for engines and operators.
@@ -115,14 +120,18 @@ type Limits struct {
 	ScanBytes uint32 `koanf:"scanBytes"`
 }
 
-// TLS names the files of a certificate. Not available in this release: put a
-// TLS proxy in front and set plainListener.
+// TLS names the files of a certificate; both or none. With them the public
+// listener speaks TLS 1.2 or newer and HTTP/2. They are read again when they
+// change, without a restart.
 type TLS struct {
-	// CertFile is the PEM certificate chain. Default: none.
+	// CertFile is the PEM certificate chain, the server's own first. Default: none.
 	CertFile string `koanf:"certFile"`
 	// KeyFile is its PEM private key. Default: none.
 	KeyFile string `koanf:"keyFile"`
 }
+
+// Set reports whether the public listener speaks TLS.
+func (t TLS) Set() bool { return t != TLS{} }
 
 // CORS is for browsers.
 type CORS struct {
@@ -162,15 +171,16 @@ type Service struct {
 	Name string `koanf:"name"`
 	// Feed is the feed it shows. Default: Name.
 	Feed string `koanf:"feed"`
-	// Authentication is none or brc103. brc103 is not available in this release.
-	// Default: none.
+	// Authentication is none, or brc103: every request is signed by its caller's
+	// identity and every answer by the provider's. Default: none.
 	Authentication string `koanf:"authentication"`
-	// Access is open or, on brc103 services, list. Default: open.
+	// Access of a brc103 service is open to whoever proves an identity, or list:
+	// to those the operator granted it. Default: open.
 	Access string `koanf:"access"`
 	// Rules are the selection rules and their parameters.
 	Rules Rules `koanf:"rules"`
-	// Hidden leaves the service out of the manifest of callers it does not admit;
-	// a brc103 setting. Default: false.
+	// Hidden leaves a brc103 service out of the manifest of callers it does not
+	// admit: to them it does not exist. Default: false.
 	Hidden bool `koanf:"hidden"`
 	// SessionSeconds is how long a session may be read, fixed at open: a scan
 	// and a long follow must fit, and each session pins row versions that long.

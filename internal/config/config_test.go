@@ -123,6 +123,7 @@ func TestG1_WhatNobodyKnowsIsAnErrorThatNamesIt(t *testing.T) {
 		"a text for an object": {file: "chain: main\n", want: []string{"chain must hold settings"}},
 		"a word for a truth":   {file: "localDevelopment: maybe\n", want: []string{"localDevelopment must be true or false"}},
 		"a date in parameters": {file: "services: [{rules: {parameters: {a: [{b: 2001-01-01}]}}}]\n", want: []string{"services[0].rules.parameters.a[0].b is nothing JSON"}},
+		"a private key":        {file: "identity: {key: abc}\n", want: []string{"identity.key does not belong in a file that others may read; set OVERLAYD_IDENTITY_KEY"}},
 		"a key twice":          {file: "listen: a\nlisten: b\n", want: []string{"already defined"}},
 		"no YAML":              {file: "{", want: []string{"cannot be read"}},
 		"variables": {
@@ -177,13 +178,17 @@ func TestH12_WhatCannotBeServedIsRefusedWithOneSentenceEach(t *testing.T) {
 		"not canonical":                 {change("https://overlay.example.com/api", "https://overlay.example.com:443/api/"), []string{"write https://overlay.example.com/api"}},
 		"not a base":                    {change("https://overlay.example.com/api", "https://overlay.example.com/a?b"), []string{"baseURL https://overlay.example.com/a?b is not usable"}},
 		"plain listener":                {change("plainListener: true", ""), []string{"set plainListener: true"}},
-		"tls":                           {complete + "tls: {certFile: a, keyFile: b}\n", []string{"tls is not available in this release"}},
-		"no chain":                      {change("network: main", "network: ''"), []string{"chain.network is missing"}},
-		"bad genesis":                   {change("26f\"", "26F\""), []string{"chain.genesisHash is not a block hash"}},
-		"volatile key":                  {change("keyFile: identity.key", ""), []string{"identity.keyFile is missing"}},
-		"no token":                      {change("tokenFile: operator.token", ""), []string{"operator.tokenFile is missing"}},
-		"no database":                   {change(`url: "postgres://u:hush@db.example.com/overlay?sslmode=verify-full"`, ""), []string{"database.url is missing"}},
-		"small pools":                   {change("database: {", "database: {maxConnections: 3, writerConnections: 2, "), []string{"database.maxConnections is 3; set it to 4..1000", "database.writerConnections is 2"}},
+		"tls":                           {change("plainListener: true", "tls: {certFile: a, keyFile: b}"), nil},
+		"half of tls":                   {change("plainListener: true", "tls: {certFile: a}"), []string{"set both tls.certFile and tls.keyFile"}},
+		"tls and plain":                 {complete + "tls: {certFile: a, keyFile: b}\n", []string{"plainListener and tls contradict each other"}},
+		"tls and http": {change("https://overlay.example.com/api\nplainListener: true", "http://127.0.0.1:8080\ntls: {certFile: a, keyFile: b}") + "localDevelopment: true\n",
+			[]string{"baseURL is http but listen speaks TLS"}},
+		"no chain":     {change("network: main", "network: ''"), []string{"chain.network is missing"}},
+		"bad genesis":  {change("26f\"", "26F\""), []string{"chain.genesisHash is not a block hash"}},
+		"volatile key": {change("keyFile: identity.key", ""), []string{"identity.keyFile is missing"}},
+		"no token":     {change("tokenFile: operator.token", ""), []string{"operator.tokenFile is missing"}},
+		"no database":  {change(`url: "postgres://u:hush@db.example.com/overlay?sslmode=verify-full"`, ""), []string{"database.url is missing"}},
+		"small pools":  {change("database: {", "database: {maxConnections: 3, writerConnections: 2, "), []string{"database.maxConnections is 3; set it to 4..1000", "database.writerConnections is 2"}},
 		"limits": {change("database: {", "database: {pollMs: 9, ") + "limits: {queueBytes: 1, scanRows: 1, scanBytes: 1}\n",
 			[]string{"database.pollMs is 9; set it to 10..60000 milliseconds", "limits.queueBytes is 1", "limits.scanRows is 1", "limits.scanBytes is 1"}},
 		"manifestSeconds zero":            {complete + "manifestSeconds: 0\n", []string{"manifestSeconds is 0; set it to 1..31536000 seconds"}},
@@ -197,8 +202,10 @@ func TestH12_WhatCannotBeServedIsRefusedWithOneSentenceEach(t *testing.T) {
 		"feeds twice, one without a name": {complete + "feeds: [{name: a}, {name: a}, {name: .b}]\n", []string{"feeds[1].name a is listed twice", `feeds[2].name ".b"`}},
 		"no services":                     {complete[:strings.Index(complete, "services:")], []string{"services holds 0 entries"}},
 		"services twice":                  {complete + "  - {name: ls_catalogue, rules: {id: 'urn:x'}}\n", []string{"services[1] (ls_catalogue): the name is used twice"}},
-		"brc103":                          {service("authentication: brc103"), []string{"authentication: brc103 is not available in this release; use authentication: none"}},
-		"unknown authentication":          {service("authentication: basic"), []string{`authentication "basic" is unknown`}},
+		"brc103":                          {service("authentication: brc103"), nil},
+		"brc103 with a list":              {service("authentication: brc103\n    access: list\n    hidden: true"), nil},
+		"brc103 with another access":      {service("authentication: brc103\n    access: members"), []string{`access "members" is unknown; set it to open or list`}},
+		"unknown authentication":          {service("authentication: basic"), []string{`authentication "basic" is unknown; set it to none or brc103`}},
 		"list without brc103":             {service("access: list"), []string{`access "list" needs authentication: brc103`}},
 		"hidden without brc103":           {service("hidden: true"), []string{"hidden needs authentication: brc103"}},
 		"no rules":                        {change(`id: "urn:overlayd:rules:attributes:1", `, ""), []string{"rules.id is missing"}},
@@ -262,6 +269,9 @@ func TestG3_PrintedConfigurationIsInForceAndHoldsNoSecret(t *testing.T) {
 	if strings.Contains(text, "hush") {
 		t.Errorf("the password is printed:\n%s", text)
 	}
+	if strings.Contains(text, " key:") {
+		t.Errorf("a key that is not set is printed:\n%s", text)
+	}
 	// What is printed is a file that means the same.
 	again, err := Load(Input{File: write(t, strings.Replace(text, "xxxxx", "hush", 1))})
 	if err != nil {
@@ -296,5 +306,25 @@ func TestG3_Redacted(t *testing.T) {
 		if got := Redacted(in); got != want {
 			t.Errorf("Redacted(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+func TestG3_AnIdentityKeyComesFromTheEnvironmentAndIsMasked(t *testing.T) {
+	t.Parallel()
+	path := write(t, strings.Replace(complete, "identity: {keyFile: identity.key}\n", "", 1))
+	l, err := Load(Input{File: path, Environ: []string{"OVERLAYD_IDENTITY_KEY=hush"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Validate(); err != nil || l.Identity.Key != "hush" {
+		t.Errorf("key %q, %v", l.Identity.Key, err)
+	}
+	var b strings.Builder
+	if err := l.WriteYAML(&b); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Contains(strings.ReplaceAll(text, "u:hush@", ""), "hush") ||
+		!strings.Contains(text, "  key: xxxxx # environment OVERLAYD_IDENTITY_KEY\n") {
+		t.Errorf("printed:\n%s", text)
 	}
 }

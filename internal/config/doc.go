@@ -23,7 +23,9 @@
 //	    OVERLAYD_TEST_*.)
 //	G2. All faults are reported together, one sentence each, saying what to do.
 //	G3. What is printed is what is in force, each value with its origin, and no
-//	    secret is in it: passwords are masked, tokens and keys live in files.
+//	    secret is in it: passwords are masked, tokens and keys live in files of
+//	    their own. The one key that may come as a variable is masked too, and
+//	    refused in the file of settings.
 //	G4. The package reads no environment: the caller passes it in.
 //
 // # Failure and non-goals

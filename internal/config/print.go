@@ -28,6 +28,9 @@ func (l *Loaded) object(prefix string, v reflect.Value) *yaml.Node {
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Tag.Get("koanf")
 		key := prefix + name
+		if key == identityKey && v.Field(i).IsZero() {
+			continue // no file may hold it
+		}
 		value := l.node(key, v.Field(i))
 		head := &yaml.Node{Kind: yaml.ScalarNode, Value: name}
 		// A list in block form has no line of its own for a comment: it goes to the key.
@@ -51,8 +54,11 @@ func (l *Loaded) node(key string, v reflect.Value) *yaml.Node {
 		return n
 	}
 	n := scalar(v)
-	if isSecret(key) {
+	switch key {
+	case databaseURL:
 		n.Value = redact(n.Value)
+	case identityKey:
+		n.Value = mask
 	}
 	n.LineComment = string(l.Origin(key))
 	return n
@@ -126,7 +132,14 @@ func open(v any) *yaml.Node {
 	return n
 }
 
-func isSecret(key string) bool { return key == "database.url" }
+// The keys whose values are secret, or hold a secret.
+const (
+	databaseURL = "database.url"
+	identityKey = "identity.key"
+)
+
+// mask stands for what is not printed.
+const mask = "xxxxx"
 
 // keywordPassword finds the password of a keyword string (host=... password=...).
 var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)`)
@@ -135,11 +148,11 @@ var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\
 func redact(text string) string {
 	if u, err := url.Parse(text); err == nil && u.Scheme != "" {
 		if _, has := u.User.Password(); has {
-			u.User = url.UserPassword(u.User.Username(), "xxxxx")
+			u.User = url.UserPassword(u.User.Username(), mask)
 		}
 		text = u.String()
 	}
-	return keywordPassword.ReplaceAllString(text, "${1}xxxxx")
+	return keywordPassword.ReplaceAllString(text, "${1}"+mask)
 }
 
 // Redacted is a database URL that may be logged.

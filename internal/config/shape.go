@@ -86,6 +86,10 @@ func (c *checker) object(prefix string, m map[string]any, t reflect.Type) {
 		fields[t.Field(i).Tag.Get("koanf")] = t.Field(i).Type
 	}
 	for _, name := range sortedKeys(m) {
+		if prefix+name == identityKey {
+			c.fault(identityKey, "does not belong in a file that others may read; set OVERLAYD_IDENTITY_KEY, or name a file of its own in identity.keyFile")
+			continue
+		}
 		ft, ok := fields[name]
 		if !ok {
 			hint := "remove it or correct its name"

@@ -66,12 +66,17 @@ func (c *Config) checkBase(v *validator) {
 			v.fault("baseURL %s is not usable: %w; correct it", c.BaseURL, err)
 		case canonical != c.BaseURL:
 			v.fault("baseURL %s is not in canonical form; write %s", c.BaseURL, canonical)
-		case strings.HasPrefix(canonical, "https://") && !c.PlainListener && c.TLS == (TLS{}):
-			v.fault("baseURL is https but listen speaks plain HTTP; put a TLS proxy in front and set plainListener: true")
+		case strings.HasPrefix(canonical, "https://") && !c.PlainListener && !c.TLS.Set():
+			v.fault("baseURL is https but listen speaks plain HTTP; set tls.certFile and tls.keyFile, or put a TLS proxy in front and set plainListener: true")
+		case strings.HasPrefix(canonical, "http://") && c.TLS.Set():
+			v.fault("baseURL is http but listen speaks TLS; use an https baseURL, or remove tls")
 		}
 	}
-	if c.TLS != (TLS{}) {
-		v.fault("tls is not available in this release; put a TLS proxy in front, set plainListener: true and remove tls")
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		v.fault("tls names one file of two; set both tls.certFile and tls.keyFile")
+	}
+	if c.TLS.Set() && c.PlainListener {
+		v.fault("plainListener and tls contradict each other; remove one of them")
 	}
 	if err := canon.CheckString(c.Chain.Network, 64); err != nil {
 		v.fault("chain.network is missing or longer than 64 bytes; set it to the name of the chain, such as main")
@@ -92,8 +97,8 @@ func (c *Config) checkBase(v *validator) {
 }
 
 func (c *Config) checkFiles(v *validator) {
-	if c.Identity.KeyFile == "" {
-		v.fault("identity.keyFile is missing; name a file that holds the private key, since a key that is lost at exit would end every promise made with it")
+	if c.Identity.KeyFile == "" && c.Identity.Key == "" {
+		v.fault("identity.keyFile is missing; name a file that holds the private key, or set OVERLAYD_IDENTITY_KEY, since a key that is lost at exit would end every promise made with it")
 	}
 	if c.Operator.TokenFile == "" {
 		v.fault("operator.tokenFile is missing; name a file that holds the operator token")
@@ -181,12 +186,11 @@ func (s *Service) check(v *validator, key string) {
 			v.fault("%s: hidden needs authentication: brc103; set hidden: false", key)
 		}
 	case "brc103":
-		v.fault("%s: authentication: brc103 is not available in this release; use authentication: none", key)
 		if s.Access != "open" && s.Access != "list" {
 			v.fault("%s: access %q is unknown; set it to open or list", key, s.Access)
 		}
 	default:
-		v.fault("%s: authentication %q is unknown; set it to none", key, s.Authentication)
+		v.fault("%s: authentication %q is unknown; set it to none or brc103", key, s.Authentication)
 	}
 	if s.Rules.ID == "" {
 		v.fault("%s: rules.id is missing; name an installed rules contract, such as urn:overlayd:rules:attributes:1", key)

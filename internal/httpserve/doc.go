@@ -15,6 +15,8 @@
 //   - No WriteTimeout: it would count the wait of a long poll. Handlers that
 //     write for long set a rolling write deadline.
 //   - OPTIONS * is handed to the handler like anything else.
+//   - With certificate files: TLS 1.2 or newer, and HTTP/2 for those who ask for
+//     it, each of whose requests has the same bounds.
 //
 // # Invariants
 //
@@ -26,7 +28,11 @@
 //	    cancelled: whoever waits is woken by the owner of the wait, so that its
 //	    answer is whole. When the bound is over every context is cancelled and
 //	    every connection closed.
+//	V4. A certificate whose files change is replaced within a second of the next
+//	    handshake, for new connections; files that cannot be used are told once
+//	    and the certificate before them stays. A server never starts without one
+//	    it was told to have.
 //
-// Serve owns one goroutine, which has ended when it returns. TLS and HTTP/2 are
-// not spoken here.
+// Serve owns one goroutine, which has ended when it returns. Certificates are
+// looked at by handshakes: nothing runs for them.
 package httpserve

@@ -3,6 +3,7 @@ package httpserve
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,9 @@ type Config struct {
 	Addr string
 	// Log receives net/http's complaints, at debug level: peers cause them at will.
 	Log *slog.Logger
+	// CertFile and KeyFile, when set, make the server speak TLS: the PEM chain and
+	// its private key, read again when they change.
+	CertFile, KeyFile string
 	// Drain bounds the graceful end.
 	Drain time.Duration
 	// ReadHeader and Read bound the arrival of a request; zero means ReadHeaderTimeout and ReadTimeout.
@@ -46,6 +50,7 @@ type Server struct {
 	log      *slog.Logger
 	listener net.Listener
 	http     *http.Server
+	tls      *certificates      // nil: plain HTTP
 	cut      context.CancelFunc // cancels the context of every request
 }
 
@@ -58,11 +63,20 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		c.Drain = DefaultDrain
 	}
 	c.ReadHeader, c.Read = cmp.Or(c.ReadHeader, ReadHeaderTimeout), cmp.Or(c.Read, ReadTimeout)
+	log := c.Log.With("listener", c.Name)
+	var certs *certificates
+	var config *tls.Config
+	if c.CertFile != "" || c.KeyFile != "" {
+		var err error
+		if certs, err = loadCertificates(c.CertFile, c.KeyFile, log); err != nil {
+			return nil, err
+		}
+		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certs.forHandshake}
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("the %s address %s cannot be listened on: %w; free it or choose another", c.Name, c.Addr, err)
 	}
-	log := c.Log.With("listener", c.Name)
 	// Requests outlive the context that ends Serve: they are drained first (V3).
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	return &Server{
@@ -71,6 +85,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		log:      log,
 		listener: listener,
 		cut:      cut,
+		tls:      certs,
 		http: &http.Server{
 			MaxHeaderBytes:               MaxHeaderBytes,
 			ReadHeaderTimeout:            c.ReadHeader,
@@ -79,6 +94,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 			DisableGeneralOptionsHandler: true,
 			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 			BaseContext:                  func(net.Listener) context.Context { return requests },
+			TLSConfig:                    config,
 		},
 	}, nil
 }
@@ -100,7 +116,13 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	running := &handlers{next: handler, idle: make(chan struct{})}
 	s.http.Handler = running
 	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(s.listener) }()
+	go func() {
+		if s.tls == nil {
+			failed <- s.http.Serve(s.listener)
+			return
+		}
+		failed <- s.http.ServeTLS(s.listener, "", "") // HTTP/2 included
+	}()
 
 	select {
 	case err := <-failed:
