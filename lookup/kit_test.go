@@ -23,6 +23,7 @@ import (
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 	"github.com/overlayd/overlayd/internal/wire"
@@ -39,6 +40,7 @@ type node struct {
 	feed     *livefeed.Feed
 	base     string
 	log      *lockedBuffer
+	metrics  *prometheus.Registry
 	digest   string // the capability digest to send; empty: the one now served
 	halt     func()
 }
@@ -80,7 +82,7 @@ func testChain() livefeed.Chain {
 // start runs a node until the test ends or halt is called.
 func start(t *testing.T, s setup) *node {
 	t.Helper()
-	n := &node{t: t, db: s.db, log: &lockedBuffer{}}
+	n := &node{t: t, db: s.db, log: &lockedBuffer{}, metrics: prometheus.NewRegistry()}
 	if n.db == nil {
 		n.db = pgtest.New(t)
 	}
@@ -93,7 +95,7 @@ func start(t *testing.T, s setup) *node {
 	writer := pool(t, n.db.URL, 3)
 	log := slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
-	if n.store, err = livefeed.NewStore(ctx, livefeed.Config{Pool: n.pool, Writer: writer, Log: log}); err != nil {
+	if n.store, err = livefeed.NewStore(ctx, livefeed.Config{Pool: n.pool, Writer: writer, Log: log, Metrics: n.metrics}); err != nil {
 		t.Fatal(err)
 	}
 	if s.identity == nil {
@@ -119,7 +121,7 @@ func start(t *testing.T, s setup) *node {
 	}
 	n.provider, err = New(ctx, Config{
 		Store: n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
-		Services: s.services, ManifestSeconds: s.manifest, Log: log, Origin: s.origins,
+		Services: s.services, ManifestSeconds: s.manifest, Log: log, Origin: s.origins, Metrics: n.metrics,
 	})
 	if err != nil {
 		t.Fatal(err)

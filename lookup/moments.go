@@ -7,6 +7,8 @@ const (
 	afterClaim     moment = iota + 1 // an Open holds its fence and has not yet cut
 	afterFirst                       // the first page is laid out, the Open not yet committed
 	afterCommit                      // the Open is committed, its answer not yet gated
+	arrived                          // a Read is parsed, its session not yet looked up
+	beforeBuild                      // its session may be read, and nothing is built yet
 	beforeGate                       // a body is built, the gate not yet asked
 	beforeLastGate                   // a body is signed, the gate not yet asked again
 	beforeSleep                      // a poll has looked, found nothing and is about to sleep

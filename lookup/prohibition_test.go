@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"testing"
@@ -125,7 +126,9 @@ func TestA6_TheGateIsTheLastWord(t *testing.T) {
 				}
 			}, wire.Unauthorized},
 		} {
-			for at, moment := range map[string]moment{"before the gate": beforeGate, "before it is written": beforeLastGate} {
+			for at, moment := range map[string]moment{
+				"arrival": arrived, "before build": beforeBuild, "between build and sign": beforeGate, "between sign and the last gate": beforeLastGate,
+			} {
 				n.grant(p, membersService)
 				b := p.open(membersService, ask{})
 				secret := mint(name+at+by.base, 0)
@@ -143,6 +146,14 @@ func TestA6_TheGateIsTheLastWord(t *testing.T) {
 					t.Fatalf("%s %s: the moment did not come", name, at)
 				}
 				r.refused(t, c.want)
+				if bytes.Contains(r.body, []byte(secret.hex())) {
+					t.Fatalf("%s at %s: a private byte left", name, at)
+				}
+				where := "this node"
+				if by == m {
+					where = "another node"
+				}
+				t.Logf("%-8s on %-12s at %-30s -> %s, signed, no private byte", name, where, at, c.want)
 			}
 		}
 	}

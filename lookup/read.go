@@ -28,10 +28,12 @@ func (p *Provider) read(c echo.Context) error {
 		if r != nil {
 			return answer{}, r
 		}
+		p.at(arrived)
 		s, at, err := p.resume(ctx, in, message)
 		if err != nil {
 			return answer{}, err
 		}
+		p.at(beforeBuild)
 		limits := message.Limits.Min(s.most)
 		var body []byte
 		var disclosed [][]byte

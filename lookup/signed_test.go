@@ -462,3 +462,70 @@ func TestH10_CallersSeeWhatAdmitsThem(t *testing.T) {
 	p.open("ls_hidden", ask{})
 	p.open("ls_anyone", ask{})
 }
+
+func TestA8_NothingSecretIsTold(t *testing.T) {
+	t.Parallel()
+	n := members(t, setup{})
+	p := n.person(1)
+	n.grant(p, membersService)
+	label := "a-private-label"
+	c := mint("private", 0)
+	n.append(c.put(`{"artist":["`+label+`"]}`, `,"readers":["`+hexOf(p.identity[:])+`"]`))
+	a := ask{id: newID(), query: `{"match":{"artist":"` + label + `"}}`}
+	b := p.open(membersService, a)
+	next := p.read(b, wide)
+	var told []byte
+	for _, r := range []reply{
+		p.ask(openPath, ask{id: a.id}.at(membersService)),
+		p.ask(readPath, readBody(b.Session, "x", wide)),
+		p.ask(readPath, readBody(b.Session, b.Cursor, wire.Limits{MaxBytes: 1, MaxObservations: 1})),
+		n.request(readPath, readBody(b.Session, b.Cursor, wide)),
+		n.request(openPath, []byte(`{"version":1,"requestId":"`+a.id+`"}`)),
+	} {
+		told = append(told, r.body...)
+	}
+	revokeOnce(t, n, p)
+	told = append(told, p.ask(readPath, readBody(next.Session, next.Cursor, wide)).body...)
+	p.ask(closePath, closeBody(b.Session))
+	families, err := n.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		told = append(told, f.String()...)
+	}
+	told = append(told, n.log.String()...)
+	for name, secret := range map[string]string{
+		"session": b.Session, "cursor": b.Cursor, "live cursor": next.Cursor, "requestId": a.id, "identity": hexOf(p.identity[:]),
+		"query and row": label, "txid": c.hex(), "partition": b.Scope.Access,
+	} {
+		if bytes.Contains(told, []byte(secret)) {
+			t.Errorf("%s is told in logs, metrics or errors", name)
+		}
+	}
+	if !bytes.Contains(told, []byte("overlayd_lookup_refusals_total")) || !bytes.Contains(told, []byte("lookup request refused")) {
+		t.Error("there was nothing to look at")
+	}
+}
+
+func TestT4_ExpiryAtSerialisation(t *testing.T) {
+	t.Parallel()
+	n := members(t, setup{})
+	n.stock(2)
+	p := n.person(1)
+	public, signed := n.open(ask{limits: few(1)}), p.open("ls_anyone", ask{limits: few(1)})
+	live := n.live(`{}`)
+	stop := n.during(beforeGate, func() { n.advance(public.ExpiresAt - 1) })
+	n.read(public, few(1)) // a second before
+	stop()
+	stop = n.during(beforeLastGate, func() { n.advance(signed.ExpiresAt) })
+	p.ask(readPath, readBody(signed.Session, signed.Cursor, few(1))).refused(t, wire.ResetRequired)
+	stop()
+	for _, b := range []*wire.Batch{public, live} {
+		n.request(readPath, readBody(b.Session, b.Cursor, few(1))).refused(t, wire.ResetRequired)
+	}
+	// An Open whose session expires before its first body is sent makes no promise either.
+	stop = n.during(afterCommit, func() { n.advance(live.ExpiresAt * 2) })
+	n.request(openPath, ask{}.body()).refused(t, wire.ResetRequired)
+	stop()
+}
