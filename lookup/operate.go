@@ -126,6 +126,18 @@ func (p *Provider) ListSessions(ctx context.Context, f SessionFilter) ([]Session
 	return list, nil
 }
 
+// CountSessions counts a feed's sessions: those that can be read, and those whose records still hold row versions and log
+// back (until replayUntil).
+func (p *Provider) CountSessions(ctx context.Context, feed string) (open, pins int64, err error) {
+	err = p.pool.QueryRow(ctx, `select count(*) filter (where s.expires_at > `+now+`), count(*) filter (where s.replay_until > `+now+`)
+		from lookup_session s join feed f on f.id = s.feed_id join feed_clock c on c.feed_id = f.id
+		where f.name = $1 and s.state = $2`, feed, stateOpen).Scan(&open, &pins)
+	if err != nil {
+		return 0, 0, fmt.Errorf("lookup: count the sessions of feed %s: %w", feed, err)
+	}
+	return open, pins, nil
+}
+
 // RemoveSession revokes one session for ever, by its ref. It reports whether it was open.
 func (p *Provider) RemoveSession(ctx context.Context, ref uuid.UUID) (changed bool, err error) {
 	var digest []byte

@@ -342,13 +342,3 @@ func (p *Provider) Run(ctx context.Context) error {
 
 // Stop lets every waiting poll answer at once with a whole, valid batch. Call it before shutting the HTTP server down.
 func (p *Provider) Stop() { p.stop.Do(func() { close(p.stopping) }) }
-
-// Sessions counts the sessions that are open and unexpired.
-func (p *Provider) Sessions(ctx context.Context) (n int64, err error) {
-	err = p.pool.QueryRow(ctx, `select count(*) from lookup_session s join feed_clock c on c.feed_id = s.feed_id
-		where s.state = $1 and s.expires_at > `+now, stateOpen).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("lookup: count sessions: %w", err)
-	}
-	return n, nil
-}
