@@ -26,8 +26,11 @@ import (
 // devFeed is the feed of dev, and where its sample goes.
 const devFeed = "catalogue"
 
-// devService is the public service of dev.
-const devService = "ls_catalogue"
+// The services of dev: one for everybody, one for those the operator grants it to.
+const (
+	devService = "ls_catalogue"
+	devMembers = "ls_catalogue_members"
+)
 
 // stopPostgres bounds the private Postgres' shutdown; then it is stopped without
 // its checkpoint.
@@ -105,9 +108,13 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 		}
 	}()
 	if l.BaseURL == "" {
-		l.BaseURL = localURL(p.public.Addr())
+		scheme := "http"
+		if l.TLS.Set() {
+			scheme = "https"
+		}
+		l.BaseURL = localURL(scheme, p.public.Addr())
 	}
-	operatorURL := localURL(p.private.Addr())
+	operatorURL := localURL("http", p.private.Addr())
 	if err := folder.keepPorts(p.public.Addr().String(), p.private.Addr().String(), operatorURL); err != nil {
 		return err
 	}
@@ -131,7 +138,7 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 	if err := l.Validate(); err != nil {
 		return invalid(err)
 	}
-	if p.identity, err = loadIdentity(l.Identity.KeyFile); err != nil {
+	if p.identity, err = identityOf(&l.Config); err != nil {
 		return err
 	}
 	if p.token, err = loadToken(l.Operator.TokenFile); err != nil {
@@ -172,16 +179,25 @@ func checkSample(name string) error {
 }
 
 // localURL is how this machine reaches a listener.
-func localURL(addr *net.TCPAddr) string {
+func localURL(scheme string, addr *net.TCPAddr) string {
 	host := addr.IP.String()
 	if addr.IP.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
 }
 
 // defaults are dev's own layer of settings, below the file and the environment.
 func (f *folder) defaults(o *devOptions) map[string]any {
+	service := func(name, authentication, access string) any {
+		return map[string]any{
+			"name": name, "feed": devFeed, "authentication": authentication, "access": access,
+			"rules": map[string]any{
+				"id":         lookup.AttributesRulesID,
+				"parameters": map[string]any{"attributes": []any{"artist", "genre"}},
+			},
+		}
+	}
 	return map[string]any{
 		"localDevelopment":   true,
 		"listen":             o.listen,
@@ -190,14 +206,10 @@ func (f *folder) defaults(o *devOptions) map[string]any {
 		"identity.keyFile":   f.path("identity.key"),
 		"chain.network":      f.state.Network,
 		"chain.genesisHash":  f.state.GenesisHash,
-		"services": []any{map[string]any{
-			"name": devService,
-			"feed": devFeed,
-			"rules": map[string]any{
-				"id":         lookup.AttributesRulesID,
-				"parameters": map[string]any{"attributes": []any{"artist", "genre"}},
-			},
-		}},
+		"services": []any{
+			service(devService, "none", lookup.AccessOpen),
+			service(devMembers, "brc103", lookup.AccessList),
+		},
 	}
 }
 

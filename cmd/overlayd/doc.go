@@ -6,6 +6,7 @@
 //	overlayd import FILE|-    append groups from NDJSON
 //	overlayd sample N|small   write sample groups as NDJSON
 //	overlayd follow URL NAME  follow a service as a verifying client
+//	overlayd admin ...        feeds, sessions, grants and prohibitions of a running provider
 //	overlayd config           print the settings in force and where they come from
 //	overlayd version          print the version
 //
@@ -35,5 +36,6 @@
 // # Output
 //
 // stdout carries results only: the ready line of dev, summaries, samples, the
-// configuration. Everything else goes to stderr, as slog records or sentences.
+// configuration, what admin was answered (one JSON object a line, a table on a
+// terminal). Everything else goes to stderr, as slog records or sentences.
 package main

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +16,9 @@ import (
 const shownRefusals = 100
 
 type importOptions struct {
-	operator, token, tokenFile, feed, data string
-	retryFor                               time.Duration
+	operatorOptions
+	feed     string
+	retryFor time.Duration
 }
 
 func newImportCommand(e *env) *cobra.Command {
@@ -34,48 +34,10 @@ func newImportCommand(e *env) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return importFile(c.Context(), e, &o, args[0]) },
 	}
-	c.Flags().StringVar(&o.operator, "operator", "", "`URL` of the operator API (OVERLAYD_OPERATOR_URL)")
-	c.Flags().StringVar(&o.token, "token", "", "operator `token` (OVERLAYD_OPERATOR_TOKEN)")
-	c.Flags().StringVar(&o.tokenFile, "token-file", "", "`file` that holds the operator token (OVERLAYD_OPERATOR_TOKENFILE)")
+	o.register(c, false)
 	c.Flags().StringVar(&o.feed, "feed", devFeed, "`name` of the feed")
-	c.Flags().StringVar(&o.data, "data", ".overlayd", "`folder` of the `overlayd dev` to use when no operator is named")
 	c.Flags().DurationVar(&o.retryFor, "retry-for", time.Minute, "give up after so `long` without an answer")
 	return c
-}
-
-// resolve finds the operator API: flags, then the environment, then dev's folder.
-func (o *importOptions) resolve(e *env) error {
-	if o.operator == "" {
-		o.operator = e.lookup("OVERLAYD_OPERATOR_URL")
-	}
-	if o.operator == "" {
-		state, err := readState(o.data)
-		if err != nil {
-			return err
-		}
-		if state.OperatorURL == "" {
-			return usagef("no operator API is named and no overlayd dev was started in %s; give --operator URL", o.data)
-		}
-		o.operator = state.OperatorURL
-		if o.token == "" && o.tokenFile == "" {
-			o.tokenFile = filepath.Join(o.data, "operator.token")
-		}
-	}
-	if u, err := url.Parse(o.operator); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return usagef("--operator %q is no URL; write http://127.0.0.1:8081", o.operator)
-	}
-	if o.token == "" && o.tokenFile == "" {
-		o.token, o.tokenFile = e.lookup("OVERLAYD_OPERATOR_TOKEN"), e.lookup("OVERLAYD_OPERATOR_TOKENFILE")
-	}
-	if o.token != "" {
-		return nil
-	}
-	if o.tokenFile == "" {
-		return usagef("no operator token is given; use --token-file FILE")
-	}
-	token, err := loadToken(o.tokenFile)
-	o.token = token
-	return err
 }
 
 // importSummary is what stdout gets.

@@ -5,36 +5,45 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
 
+	"github.com/overlayd/overlayd/internal/config"
 	"github.com/overlayd/overlayd/internal/operator"
 )
 
-// loadIdentity reads a private key: 64 hex characters or WIF.
-func loadIdentity(path string) (*ec.PrivateKey, error) {
-	text, err := readSecret("identity.keyFile", path)
+// identityOf is the private key of a configuration: from the environment when it
+// is there, else from its file.
+func identityOf(c *config.Config) (*ec.PrivateKey, error) {
+	if c.Identity.Key != "" {
+		return parseIdentity("OVERLAYD_IDENTITY_KEY", strings.TrimSpace(c.Identity.Key))
+	}
+	text, err := readSecret("identity.keyFile", c.Identity.KeyFile)
 	if err != nil {
 		return nil, err
 	}
-	return parseIdentity(path, text)
+	return parseIdentity(c.Identity.KeyFile, text)
 }
 
-func parseIdentity(path, text string) (*ec.PrivateKey, error) {
+// parseIdentity reads a private key: 64 hex characters or WIF. Its errors name
+// where it was found and nothing of the text.
+func parseIdentity(where, text string) (*ec.PrivateKey, error) {
 	var key *ec.PrivateKey
 	if raw, err := hex.DecodeString(text); err == nil && len(raw) == 32 {
 		key, _ = ec.PrivateKeyFromBytes(raw)
 	} else if key, err = ec.PrivateKeyFromWif(text); err != nil {
-		return nil, fmt.Errorf("the identity key in %s is neither 64 hex characters nor WIF; correct the file", path)
+		return nil, fmt.Errorf("the identity key in %s is neither 64 hex characters nor WIF; correct it", where)
 	}
 	// The library takes any 32 bytes; a key lies between 1 and the group's order.
 	if d := new(big.Int).SetBytes(key.Serialize()); d.Sign() == 0 || d.Cmp(ec.S256().N) >= 0 {
-		return nil, fmt.Errorf("the identity key in %s is out of range; make another", path)
+		return nil, fmt.Errorf("the identity key in %s is out of range; make another", where)
 	}
 	return key, nil
 }
@@ -63,10 +72,31 @@ func checkToken(text string) error {
 	return nil
 }
 
+// maxSecretBytes bounds a file that holds a key or a token.
+const maxSecretBytes = 4096
+
+// readSecret reads a short text that nobody but its owner can. What is no
+// regular file, such as a pipe, was made for this one reading.
 func readSecret(key, path string) (string, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w; correct the path or the file's permissions", key, err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w; correct the path", key, err)
+	}
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" { // there these bits say nothing
+		return "", fmt.Errorf("%s names %s, which others than its owner may use (mode %04o); run chmod 600 %[2]s, and make another secret if others may have read it",
+			key, path, mode.Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be read: %w; correct the path", key, err)
+	}
+	if len(data) > maxSecretBytes {
+		return "", fmt.Errorf("%s names %s, which holds more than %d bytes; name the right file", key, path, maxSecretBytes)
 	}
 	return strings.TrimSpace(string(data)), nil
 }

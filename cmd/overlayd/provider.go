@@ -45,7 +45,9 @@ type provider struct {
 // listen binds both listeners of a configuration.
 func listen(ctx context.Context, c *config.Config, log *slog.Logger) (public, private *httpserve.Server, err error) {
 	drain := time.Duration(c.ShutdownSeconds) * time.Second
-	public, err = httpserve.Listen(ctx, httpserve.Config{Name: "public", Addr: c.Listen, Log: log, Drain: drain})
+	public, err = httpserve.Listen(ctx, httpserve.Config{
+		Name: "public", Addr: c.Listen, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, Log: log, Drain: drain,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +124,7 @@ func (p *provider) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, renewal.stop()) }() // step 4
 
 	api, err := operator.New(operator.Config{
-		Store: store, Token: p.token, Metrics: registry, Log: p.log, Sessions: sessionCounter(db.main),
+		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log, Sessions: sessionCounter(db.main),
 		Checks: p.checks(db, registry),
 	})
 	if err != nil {
@@ -256,7 +258,7 @@ func servicesOf(c *config.Config) ([]lookup.Service, error) {
 			return nil, err
 		}
 		services = append(services, lookup.Service{
-			Name: s.Name, Feed: s.Feed, Authentication: s.Authentication,
+			Name: s.Name, Feed: s.Feed, Authentication: s.Authentication, Access: s.Access, Hidden: s.Hidden,
 			RulesID: s.Rules.ID, RulesParameters: parameters,
 			SessionSeconds: s.SessionSeconds, ReplaySeconds: s.ReplaySeconds,
 			MaxRequestBytes: s.MaxRequestBytes, MaxResponseBytes: s.MaxResponseBytes,

@@ -85,6 +85,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newMigrateCommand(e),
 		newImportCommand(e),
 		newFollowCommand(e),
+		newAdminCommand(e),
 		newSampleCommand(e),
 		newConfigCommand(e),
 		newVersionCommand(e),

@@ -30,7 +30,7 @@ func serve(ctx context.Context, e *env, c *cobra.Command, s *settings) error {
 	}
 	log := newLogger(e.stderr, l.Log.Level, l.Log.Format)
 	p := &provider{config: &l.Config, log: log}
-	if p.identity, err = loadIdentity(l.Identity.KeyFile); err != nil {
+	if p.identity, err = identityOf(&l.Config); err != nil {
 		return err
 	}
 	if p.token, err = loadToken(l.Operator.TokenFile); err != nil {

@@ -25,6 +25,8 @@ import (
 type Config struct {
 	// Store holds the feeds.
 	Store *livefeed.Store
+	// Access changes and lists who may read.
+	Access Access
 	// Token is the bearer token, at least [MinToken] bytes.
 	Token string
 	// Sessions counts the sessions of a feed: those that can be read, and those
@@ -65,6 +67,7 @@ const probeTimeout = 3 * time.Second
 type API struct {
 	// Immutable.
 	store    *livefeed.Store
+	access   Access
 	token    [sha256.Size]byte
 	sessions func(ctx context.Context, feed string) (SessionCount, error)
 	checks   []Check
@@ -86,6 +89,9 @@ func New(c Config) (*API, error) {
 	if len(c.Token) < MinToken {
 		return nil, fmt.Errorf("the operator token has %d bytes; use at least %d", len(c.Token), MinToken)
 	}
+	if c.Store == nil || c.Access == nil {
+		return nil, errors.New("the operator API needs Store and Access")
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -94,6 +100,7 @@ func New(c Config) (*API, error) {
 	}
 	a := &API{
 		store:    c.Store,
+		access:   c.Access,
 		token:    sha256.Sum256([]byte(c.Token)),
 		sessions: c.Sessions,
 		checks:   c.Checks,
@@ -127,6 +134,12 @@ func New(c Config) (*API, error) {
 	v1.GET("/feeds/:feed", a.feed)
 	v1.POST("/feeds/:feed/groups", a.appendGroup)
 	v1.POST("/feeds/:feed/import", a.importGroups)
+	v1.PUT("/feeds/:feed/prohibitions/:outpoint", a.prohibit)
+	v1.DELETE("/feeds/:feed/prohibitions/:outpoint", a.allow)
+	v1.GET("/sessions", a.listSessions)
+	v1.DELETE("/sessions/:ref", a.removeSession)
+	v1.PUT("/services/:service/grants/:identity", a.grant)
+	v1.DELETE("/services/:service/grants/:identity", a.revoke)
 	return a, nil
 }
 
@@ -205,7 +218,7 @@ func (a *API) admits(headers []string) bool {
 
 // open finds the feed a path names.
 func (a *API) open(c echo.Context) (*livefeed.Feed, error) {
-	if f := a.store.Feed(c.Param("feed")); f != nil {
+	if f := a.store.Feed(param(c, "feed")); f != nil {
 		return f, nil
 	}
 	return nil, notFound("there is no feed of this name; the configuration names the feeds")

@@ -99,7 +99,7 @@ func TestH5_OperatorErrorsHaveTheCommonShape(t *testing.T) {
 		"unknown path":          {"GET", "/operator/v1/nothing", "", 404, wire.NotFound, "", ""},
 		"slash at the end":      {"GET", "/operator/v1/feeds/", "", 404, wire.NotFound, "", ""},
 		"other case":            {"GET", "/operator/v1/Feeds", "", 404, wire.NotFound, "", ""},
-		"later endpoints":       {"GET", "/operator/v1/sessions", "", 404, wire.NotFound, "", ""},
+		"later endpoints":       {"POST", feedPath + "/epoch", "{}", 404, wire.NotFound, "", ""},
 		"wrong method":          {"DELETE", feedPath, "", 405, wire.Invalid, "Allow", "GET"},
 		"wrong method on POST":  {"GET", feedPath + "/import", "", 405, wire.Invalid, "Allow", "POST"},
 		"OPTIONS":               {"OPTIONS", feedPath, "", 405, wire.Invalid, "Allow", "GET"},

@@ -8,6 +8,12 @@
 //	POST /operator/v1/feeds/{feed}/import   append NDJSON groups, answered line by line
 //	GET  /operator/v1/feeds                 what every feed holds
 //	GET  /operator/v1/feeds/{feed}          what one feed holds
+//	PUT, DELETE /operator/v1/feeds/{feed}/prohibitions/{txid}.{outputIndex}
+//	                                        stop a row from being served, or allow it again
+//	GET  /operator/v1/sessions              who reads: ?service= and ?principal= choose
+//	DELETE /operator/v1/sessions/{ref}      end a session for ever
+//	PUT, DELETE /operator/v1/services/{service}/grants/{identity}
+//	                                        admit an identity, or end that and its sessions
 //	GET  /metrics                           Prometheus
 //	GET  /healthz                           the process lives          (no token)
 //	GET  /readyz                            requests can be served now (no token)
@@ -28,6 +34,8 @@
 //	    again, beginning with that line, appends nothing twice. What was under way
 //	    behind it is not appended either, so that the order is the file's.
 //	P5. What a peer reads is fixed public text; causes go to the log.
+//	P6. What orders something says whether it changed anything and may be
+//	    repeated without harm. A listing is whole or no JSON.
 //
 // An import runs on the goroutine of its request, which writes, and one that
 // reads; both have ended when the handler returns. [API.Drain] makes imports stop

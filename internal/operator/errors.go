@@ -24,9 +24,9 @@ func publicError(err error) *wire.Error {
 		return feedError(e)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return unavailable("the request was ended before it was finished; send it again with the same key")
+		return unavailable("the request was ended before it was finished; send it again unchanged, which does no harm")
 	}
-	return unavailable("the request could not be finished; the server's log has the cause, send it again with the same key")
+	return unavailable("the request could not be finished; the server's log has the cause, send it again unchanged, which does no harm")
 }
 
 func feedError(e *livefeed.Error) *wire.Error {
@@ -52,6 +52,10 @@ func feedError(e *livefeed.Error) *wire.Error {
 
 func unavailable(message string) *wire.Error {
 	return &wire.Error{Code: wire.Unavailable, Message: message, Retryable: true, RetryAfterMs: new(uint32(retryAfterMs))}
+}
+
+func invalid(message string) *wire.Error {
+	return &wire.Error{Code: wire.Invalid, Message: message}
 }
 
 func notFound(message string) *wire.Error {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/overlayd/overlayd/internal/sample"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
+	"github.com/overlayd/overlayd/lookup"
 )
 
 const token = "a-token-for-tests-only"
@@ -30,6 +32,9 @@ type server struct {
 	url   string
 	api   *API
 	feed  *livefeed.Feed
+	look  *lookup.Provider
+	base  string // of the public API
+	pool  *pgxpool.Pool
 	log   *bytes.Buffer // read after stop
 	http  *bytes.Buffer // net/http's own complaints; read after stop
 	halt  func()        // ends the store, which then takes no group
@@ -61,8 +66,9 @@ func start(t *testing.T, change ...func(*Config)) *server {
 		t.Fatal(err)
 	}
 
-	s := &server{t: t, feed: feed, log: &bytes.Buffer{}, http: &bytes.Buffer{}, halt: halt, serve: make(chan error, 1)}
-	c := Config{Store: store, Token: token, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	s := &server{t: t, feed: feed, pool: pool, log: &bytes.Buffer{}, http: &bytes.Buffer{}, halt: halt, serve: make(chan error, 1)}
+	s.public(store)
+	c := Config{Store: store, Access: s.look, Token: token, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	for _, f := range change {
 		f(&c)
 	}
@@ -93,6 +99,52 @@ func start(t *testing.T, change ...func(*Config)) *server {
 		}
 	})
 	return s
+}
+
+// The services of the provider beside the API.
+const (
+	everybody = "ls_catalogue"
+	members   = "ls members/1" // a name that has to be escaped in a path
+)
+
+// public serves the feed to callers, on a listener of its own.
+func (s *server) public(store *livefeed.Store) {
+	s.t.Helper()
+	background := context.WithoutCancel(s.t.Context())
+	listener, err := httpserve.Listen(background, httpserve.Config{Name: "public", Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.base = "http://" + listener.Addr().String()
+	identity, err := ec.NewPrivateKey()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	service := func(name, authentication, access string) lookup.Service {
+		return lookup.Service{
+			Name: name, Feed: "catalogue", Authentication: authentication, Access: access,
+			RulesParameters: json.RawMessage(`{"attributes":["artist","genre"]}`), SessionSeconds: 3600, ReplaySeconds: 600,
+			MaxRequestBytes: 1 << 20, MaxResponseBytes: 4 << 20, MaxObservations: 1024, MaxWaitMs: 25000,
+		}
+	}
+	s.look, err = lookup.New(s.t.Context(), lookup.Config{
+		Store: store, Pool: s.pool, Chain: livefeed.Chain{Network: sample.SyntheticNetwork, Genesis: sample.SyntheticGenesis},
+		BaseURL: s.base, LocalDevelopment: true, Identity: identity, Log: slog.New(slog.DiscardHandler),
+		Services: []lookup.Service{service(everybody, "none", lookup.AccessOpen), service(members, "brc103", lookup.AccessList)},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	serving, end := context.WithCancel(background)
+	done := make(chan error, 1)
+	go func() { done <- listener.Serve(serving, s.look.Echo()) }()
+	s.t.Cleanup(func() {
+		s.look.Stop()
+		end()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
 }
 
 // ask sends a request with the token and returns status, body and header.
