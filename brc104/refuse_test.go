@@ -432,3 +432,80 @@ func TestB7_UnsignedAnswers(t *testing.T) {
 		t.Errorf("any error: %d %s", w.Code, w.Body)
 	}
 }
+
+// A path is taken in the form that the client signed, and in no third one.
+func TestB1_FormsOfAPath(t *testing.T) {
+	t.Parallel()
+	ring, key := newRing(t, 1), newKey(t)
+	plain := newServer(t, Config{Key: key, Sessions: ring})
+	behind := newServer(t, Config{Key: key, Sessions: ring, ExternalPrefix: "/api/v1"})
+	session := begin(t, plain, newKey(t))
+	for _, c := range []struct {
+		name, signed, arrives string
+		server                *Server
+		ok                    bool
+	}{
+		{"escaped", "/a%20b", "/a%20b", plain, true},
+		{"escaped without need", "/%61", "/%61", plain, true},
+		{"escaped without need, arrives plain", "/%61", "/a", plain, false},
+		{"plain, arrives escaped without need", "/a", "/%61", plain, false},
+		{"a slash, arrives escaped", "/a/b", "/a%2Fb", plain, false},
+		{"an escaped slash, arrives plain", "/a%2Fb", "/a/b", plain, false},
+		{"a dot segment", "/a/../b", "/b", plain, false},
+		{"empty", "", "/", plain, true},
+		{"behind a prefix", "/api/v1/a%20b", "/a%20b", behind, true},
+		{"behind another prefix", "/api/v2/a", "/a", behind, false},
+		{"behind no prefix", "/a", "/a", behind, false},
+		{"prefix that nobody took away", "/api/v1/a", "/api/v1/a", behind, false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://h"+c.signed, nil)
+		if c.signed == "" {
+			r.URL.Path = ""
+		}
+		if _, err := session.Sign(r, nil); err != nil {
+			t.Fatal(err)
+		}
+		arrived := httptest.NewRequest(http.MethodGet, "http://h"+c.arrives, nil)
+		arrived.Header = r.Header
+		if _, err := c.server.Authenticate(arrived, nil); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, errors.Unwrap(err))
+		}
+	}
+	// One official client signs what net/url decoded.
+	decoded := httptest.NewRequest(http.MethodGet, "http://h/", nil)
+	decoded.URL.Path, decoded.URL.RawPath = "/a b", "/a b"
+	fields, err := requestFields(decoded.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arrives, ok := range map[string]bool{"/a%20b": true, "/a%20%62": false} {
+		if _, err := session.Sign(decoded, nil); err != nil { // for the headers; the signature is made anew
+			t.Fatal(err)
+		}
+		id, err := decodeNonce(nil, decoded.Header.Get(HeaderRequestID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := (&requestParts{id: [32]byte(id), method: http.MethodGet, path: "/a b", fields: fields}).digest()
+		nonce := decoded.Header.Get(HeaderNonce)
+		decoded.Header.Set(HeaderSignature, hex.EncodeToString(session.client.identity.sign(session.key, nonce, session.theirs, &digest)))
+		arrived := httptest.NewRequest(http.MethodGet, "http://h"+arrives, nil)
+		arrived.Header = decoded.Header
+		if _, err := plain.Authenticate(arrived, nil); (err == nil) != ok {
+			t.Errorf("decoded, arrives as %s: %v", arrives, errors.Unwrap(err))
+		}
+	}
+	for _, prefix := range []string{"api", "/api/", "/"} {
+		if _, err := New(Config{Key: key, Sessions: ring, ExternalPrefix: prefix}); err == nil {
+			t.Errorf("prefix %q was taken", prefix)
+		}
+	}
+	for _, ttl := range []time.Duration{-1, time.Millisecond, MaxSessionTTL + 1} {
+		if _, err := New(Config{Key: key, Sessions: ring, SessionTTL: ttl}); err == nil {
+			t.Errorf("SessionTTL %v was taken", ttl)
+		}
+	}
+	if _, err := New(Config{Key: key}); err == nil {
+		t.Error("no Sessions were taken")
+	}
+}

@@ -29,8 +29,8 @@ type Config struct {
 	// SessionTTL is the life of a session, up to MaxSessionTTL. Zero means DefaultSessionTTL. A session is no permission: what
 	// its peer may do is judged at every request.
 	SessionTTL time.Duration
-	// Peers is how many proven identities stay ready, about half a kilobyte each. Zero means DefaultPeers. One that is not
-	// ready costs as much again as the signature.
+	// Peers is how many proven identities stay ready, up to 6 kB each. Zero means DefaultPeers. Verifying a request of one that
+	// is not ready costs three times as much.
 	Peers int
 	// Replay refuses requests seen before. Nil means a MemoryGuard with its defaults.
 	Replay ReplayGuard
