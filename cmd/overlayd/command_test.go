@@ -1,13 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/pgtest/require"
 )
 
 func TestExitCodesAndSentences(t *testing.T) {
@@ -152,6 +155,62 @@ func TestIdentityIsReadStrictly(t *testing.T) {
 		if _, err := parseIdentity("f", text); err != nil || len(text) != 64 {
 			t.Errorf("a generated key of %s characters is refused: %v", strconv.Itoa(len(text)), err)
 		}
+	}
+}
+
+func TestSecretsOthersMayReadAreRefused(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		require.Missing(t, "file modes", "a secret that others may read is refused")
+		return
+	}
+	const text = "0123456789abcdef-hush"
+	dir := t.TempDir()
+	for mode, good := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: false, 0o604: false, 0o620: false, 0o644: false, 0o666: false, 0o601: false} {
+		path := filepath.Join(dir, fmt.Sprintf("secret-%04o", mode))
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readSecret("identity.keyFile", path)
+		if good && (err != nil || got != text) {
+			t.Errorf("mode %04o: %q, %v", mode, got, err)
+		}
+		if !good && (err == nil || got != "" || !strings.Contains(err.Error(), "chmod 600 "+path) || !strings.Contains(err.Error(), fmt.Sprintf("%04o", mode)) ||
+			strings.Contains(err.Error(), "hush")) {
+			t.Errorf("mode %04o: %q, %v", mode, got, err)
+		}
+	}
+	// A link is judged by what it leads to; a pipe by nothing; too much is no secret.
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "secret-0644"), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSecret("k", link); err == nil {
+		t.Error("a link to an open secret is followed")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	if runtime.GOOS == "linux" {
+		if got, err := readSecret("k", fmt.Sprintf("/proc/self/fd/%d", r.Fd())); err != nil || got != text {
+			t.Errorf("a pipe: %q, %v", got, err)
+		}
+	}
+	long := filepath.Join(dir, "long")
+	if err := os.WriteFile(long, make([]byte, maxSecretBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSecret("k", long); err == nil || !strings.Contains(err.Error(), "more than 4096 bytes") {
+		t.Errorf("a long file: %v", err)
 	}
 }
 
