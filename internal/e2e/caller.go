@@ -35,11 +35,11 @@ type Caller struct {
 	digest  string
 }
 
-// NewCaller is an anonymous caller of a base URL.
-func NewCaller(t T, base string) *Caller {
+// NewCaller is an anonymous caller of a base URL; an https one must be served
+// with one of the certificates.
+func NewCaller(t T, base string, trusted ...Certificate) *Caller {
 	t.Helper()
-	transport := &http.Transport{DisableCompression: true}
-	t.Cleanup(transport.CloseIdleConnections)
+	transport := Transport(t, trusted...)
 	return &Caller{t: t, base: base, Client: &http.Client{Transport: transport}}
 }
 

@@ -4,6 +4,9 @@
 // binary once; without that every [Run] and [Start] builds its own. Whoever
 // has a binary already names it in OVERLAYD_TEST_BINARY.
 //
+// A [Caller] speaks to what was started as a client of the protocol does,
+// anonymous or signed, and verifies every signed answer.
+//
 // Invariants:
 //
 //	E1. A process started for a test has ended when the test has: it is asked to

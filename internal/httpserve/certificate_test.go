@@ -3,17 +3,9 @@ package httpserve
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,30 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-// pemPair is a self-signed certificate for 127.0.0.1 with its key.
-func pemPair(t *testing.T, name string, notAfter time.Time) (cert, key []byte) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
-}
+	"github.com/overlayd/overlayd/internal/e2e"
+)
 
 func save(t *testing.T, path string, data []byte) {
 	t.Helper()
@@ -105,12 +76,11 @@ func presented(t *testing.T, addr string) string {
 func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	year := time.Now().Add(365 * 24 * time.Hour)
-	put := func(cert, key []byte) { save(t, certFile, cert); save(t, keyFile, key) }
-	firstCert, firstKey := pemPair(t, "first", year)
-	secondCert, secondKey := pemPair(t, "second", year)
-	put(firstCert, firstKey)
+	put := func(c e2e.Certificate) { c.Save(t, dir) }
+	first := e2e.NewCertificate(t, "first", year)
+	second := e2e.NewCertificate(t, "second", year)
+	certFile, keyFile := first.Save(t, dir)
 	log := &lockedLog{}
 	addr := startTLS(t, certFile, keyFile, log, func(http.ResponseWriter, *http.Request) {})
 	shows := func(want string) {
@@ -122,13 +92,13 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 	const refused = "the old one is kept"
 	shows("first")
 	// Half of the replacement is there: the certificate without its key.
-	save(t, certFile, secondCert)
+	save(t, certFile, second.Cert)
 	shows("first")
 	shows("first")
 	if n := log.count(refused); n != 1 {
 		t.Errorf("the broken pair is told %d times", n)
 	}
-	save(t, keyFile, secondKey)
+	save(t, keyFile, second.Key)
 	shows("second")
 	save(t, keyFile, []byte("no key"))
 	shows("second")
@@ -140,12 +110,12 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 		t.Errorf("three kinds of failure are told %d times", n)
 	}
 	// The very files from before the failure are taken again.
-	put(secondCert, secondKey)
+	put(second)
 	shows("second")
-	put(firstCert, firstKey)
+	put(first)
 	shows("first")
-	expiredCert, expiredKey := pemPair(t, "expired", time.Now().Add(-time.Minute))
-	put(expiredCert, expiredKey)
+	expired := e2e.NewCertificate(t, "expired", time.Now().Add(-time.Minute))
+	put(expired)
 	shows("expired")
 	if log.count("not valid at this time") != 1 || log.count(refused) != 3 {
 		t.Errorf("log:\n%s", log.b.String())
@@ -158,10 +128,9 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 func TestV4_NoServerWithoutTheCertificateItWasToldToHave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := pemPair(t, "first", time.Now().Add(time.Hour))
-	certFile, keyFile, empty := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "empty")
-	save(t, certFile, cert)
-	save(t, keyFile, key)
+	server := e2e.NewCertificate(t, "first", time.Now().Add(time.Hour))
+	certFile, keyFile := server.Save(t, dir)
+	empty := filepath.Join(dir, "empty")
 	save(t, empty, nil)
 	for says, c := range map[string]Config{
 		"tls.certFile":          {CertFile: filepath.Join(dir, "none"), KeyFile: keyFile},
@@ -182,10 +151,8 @@ func TestV4_NoServerWithoutTheCertificateItWasToldToHave(t *testing.T) {
 func TestTLSVersionsAndHTTP2(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := pemPair(t, "server", time.Now().Add(time.Hour))
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	save(t, certFile, cert)
-	save(t, keyFile, key)
+	server := e2e.NewCertificate(t, "server", time.Now().Add(time.Hour))
+	certFile, keyFile := server.Save(t, dir)
 	addr := startTLS(t, certFile, keyFile, io.Discard, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -193,13 +160,9 @@ func TestTLSVersionsAndHTTP2(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, r.Proto+" "+string(body))
 	})
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(cert) {
-		t.Fatal("the certificate is not taken as a root")
-	}
 	for want, two := range map[string]bool{"HTTP/2.0 hello": true, "HTTP/1.1 hello": false} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: two}
-		defer transport.CloseIdleConnections()
+		transport := e2e.Transport(t, server)
+		transport.ForceAttemptHTTP2 = two
 		response, err := (&http.Client{Transport: transport}).Post("https://"+addr, "text/plain", strings.NewReader("hello"))
 		if err != nil {
 			t.Fatal(err)
@@ -210,6 +173,7 @@ func TestTLSVersionsAndHTTP2(t *testing.T) {
 			t.Errorf("answer %q, %v; want %q", body, err, want)
 		}
 	}
+	roots := e2e.Transport(t, server).TLSClientConfig.RootCAs
 	for version, good := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: roots, MinVersion: version, MaxVersion: version})
 		if (err == nil) != good {
