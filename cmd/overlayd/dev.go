@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/internal/config"
+	"github.com/overlayd/overlayd/internal/demo"
 	"github.com/overlayd/overlayd/internal/localpg"
 	"github.com/overlayd/overlayd/internal/operator"
 	"github.com/overlayd/overlayd/internal/sample"
@@ -107,13 +108,16 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 			err = errors.Join(err, p.public.Close(), p.private.Close())
 		}
 	}()
+	scheme := "http"
+	if l.TLS.Set() {
+		scheme = "https"
+	}
 	if l.BaseURL == "" {
-		scheme := "http"
-		if l.TLS.Set() {
-			scheme = "https"
-		}
 		l.BaseURL = localURL(scheme, p.public.Addr())
 	}
+	// The page that shows two clients comes from here, and browsers name where a page is from in every POST.
+	p.demo = demo.Handler()
+	l.CORS.Origins = append(l.CORS.Origins, ownOrigins(scheme, p.public.Addr())...)
 	operatorURL := localURL("http", p.private.Addr())
 	if err := folder.keepPorts(p.public.Addr().String(), p.private.Addr().String(), operatorURL); err != nil {
 		return err
@@ -185,6 +189,15 @@ func localURL(scheme string, addr *net.TCPAddr) string {
 		host = "127.0.0.1"
 	}
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// ownOrigins are what a browser on this machine may call the origin of a listener's pages.
+func ownOrigins(scheme string, addr *net.TCPAddr) []string {
+	origins := []string{localURL(scheme, addr)}
+	if addr.IP.IsLoopback() || addr.IP.IsUnspecified() {
+		origins = append(origins, scheme+"://"+net.JoinHostPort("localhost", strconv.Itoa(addr.Port)))
+	}
+	return origins
 }
 
 // defaults are dev's own layer of settings, below the file and the environment.

@@ -36,6 +36,8 @@ type provider struct {
 
 	// fill, when set, is called with the running feeds before anything is served.
 	fill func(ctx context.Context, store *livefeed.Store) error
+	// demo, when set, answers at /demo/ on the public listener.
+	demo http.Handler
 	// ready is called once requests are answered.
 	ready func() error
 	// failed gives a failure of something run does not own, such as dev's Postgres.
@@ -131,6 +133,9 @@ func (p *provider) run(ctx context.Context) (err error) {
 		return err
 	}
 	handler := look.Echo()
+	if p.demo != nil {
+		handler.Any("/demo*", echo.WrapHandler(p.demo))
+	}
 	if handler.IPExtractor, err = clientAddress(p.config.TrustedProxies); err != nil {
 		return err
 	}
