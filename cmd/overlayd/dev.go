@@ -20,6 +20,7 @@ import (
 	"github.com/overlayd/overlayd/internal/localpg"
 	"github.com/overlayd/overlayd/internal/operator"
 	"github.com/overlayd/overlayd/internal/sample"
+	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 	"github.com/overlayd/overlayd/lookup"
 )
@@ -48,7 +49,8 @@ func newDevCommand(e *env) *cobra.Command {
 		Use:   "dev",
 		Short: "Run a whole provider on this machine, nothing to prepare",
 		Long: "Dev starts a private Postgres (or uses OVERLAYD_DATABASE_URL), makes an identity and an operator token,\n" +
-			"loads a sample catalogue and serves it. When requests are answered it prints one line of JSON on stdout.\n" +
+			"loads a sample catalogue and serves it, with a page at /demo/ that shows it. When requests are answered it\n" +
+			"prints one line of JSON on stdout.\n" +
 			"Ctrl-C stops everything it started. A second start on the same --data goes on where the first ended: same\n" +
 			"database, identity, epochs, chain and ports.",
 		Args: cobra.NoArgs,
@@ -117,6 +119,9 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 	}
 	// The page that shows two clients comes from here, and browsers name where a page is from in every POST.
 	p.demo = demo.Handler()
+	if base, err := wire.CanonicalBase(l.BaseURL, true); err == nil { // else Validate says so
+		l.CORS.Origins = append(l.CORS.Origins, wire.Origin(base))
+	}
 	l.CORS.Origins = append(l.CORS.Origins, ownOrigins(scheme, p.public.Addr())...)
 	operatorURL := localURL("http", p.private.Addr())
 	if err := folder.keepPorts(p.public.Addr().String(), p.private.Addr().String(), operatorURL); err != nil {
@@ -155,6 +160,7 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 		return folder.load(ctx, e, log, store, l.Config.Chain)
 	}
 	p.ready = func() error {
+		log.Info("a page shows what is served", "url", wire.Origin(l.BaseURL)+"/demo/")
 		return json.NewEncoder(e.stdout).Encode(readyLine{
 			Ready: true, BaseURL: l.BaseURL, OperatorURL: operatorURL, OperatorToken: p.token,
 			Identity: hex.EncodeToString(p.identity.PubKey().Compressed()), DatabaseURL: l.Database.URL,

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -208,5 +209,53 @@ func TestDevUsesADatabaseOfYours(t *testing.T) {
 	}
 	if code := p.Interrupt(); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestH8_DevServesItsPageAndAnswersItAlone(t *testing.T) {
+	t.Parallel()
+	_, ready := e2e.Dev(t, t.TempDir(), "--sample", "none")
+	ask := func(method, path, origin string) (int, string, http.Header) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), method, ready.BaseURL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Cache-Control", "no-store")
+		if origin != "" {
+			request.Header.Set("Origin", origin)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body), response.Header
+	}
+	for _, path := range []string{"/demo/", "/demo", "/demo/client.js"} {
+		if status, body, header := ask(http.MethodGet, path, ""); status != 200 || body == "" || !strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s: %d %v", path, status, header)
+		}
+	}
+	if status, body, _ := ask(http.MethodPost, "/demo/", ""); status != 404 || !strings.Contains(body, `"code":"not-found"`) {
+		t.Errorf("POST: %d %s", status, body)
+	}
+	if status, _, _ := ask(http.MethodGet, "/demo/none", ""); status != 404 {
+		t.Errorf("no such file: %d", status)
+	}
+	const capabilities = "/overlay/v1/capabilities"
+	for _, own := range []string{ready.BaseURL, strings.Replace(ready.BaseURL, "127.0.0.1", "localhost", 1)} {
+		if status, body, header := ask(http.MethodGet, capabilities, own); status != 200 || header.Get("Access-Control-Allow-Origin") != own {
+			t.Errorf("from %s: %d %s", own, status, body)
+		}
+	}
+	for _, other := range []string{"http://localhost:1", "https://evil.example", "null"} {
+		if status, body, header := ask(http.MethodGet, capabilities, other); status != 401 || header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("from %s: %d %s", other, status, body)
+		}
 	}
 }

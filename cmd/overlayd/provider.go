@@ -134,7 +134,9 @@ func (p *provider) run(ctx context.Context) (err error) {
 	}
 	handler := look.Echo()
 	if p.demo != nil {
-		handler.Any("/demo*", echo.WrapHandler(p.demo))
+		for _, path := range []string{"/demo", "/demo/*"} {
+			handler.Match([]string{http.MethodGet, http.MethodHead}, path, echo.WrapHandler(p.demo))
+		}
 	}
 	if handler.IPExtractor, err = clientAddress(p.config.TrustedProxies); err != nil {
 		return err
