@@ -82,7 +82,7 @@ func nodeProgram(t *testing.T, what string) (program string, ok bool) {
 	t.Helper()
 	program, err := exec.LookPath("node")
 	if err != nil {
-		t.Log("install Node.js 20 or newer (Debian: apt-get install nodejs npm)")
+		t.Log("install Node.js 20 or newer")
 		require.Missing(t, "node", what)
 		return "", false
 	}

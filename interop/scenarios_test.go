@@ -430,8 +430,11 @@ func expiredNonce(s *scene) {
 	p := s.person()
 	c := call{http.MethodPost, s.kit.base() + openPath, p.selected(), s.open(openService, newID(), wide)}
 	var d device
-	for used := false; !used; {
+	for tries, used := 0, false; !used; tries++ {
 		// On a machine so busy that the session is over before its first use, another one is granted.
+		if tries == 10 {
+			s.Fatalf("no session of %v was used in time", life)
+		}
 		d = s.client.device(s.T, p.key)
 		before := p.handshakes()
 		s.kit.shortLived(life)
