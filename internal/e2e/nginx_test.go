@@ -191,6 +191,11 @@ func TestH4_NginxChangesNothing(t *testing.T) {
 		t.Fatal(err) // what is too long to be verified is answered unsigned
 	}
 	big.Refused(t, wire.Limited)
+	long, err := anybody.Do(t.Context(), http.MethodPost, "/overlay/v1/lookup/open", bytes.Repeat([]byte(" "), 3_500_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long.Refused(t, wire.Limited)
 	for name, length := range map[string]int{"X-Long": 17000, "X-Longer": 40000} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, ready.BaseURL+"/overlay/v1/capabilities", nil)
 		if err != nil {
