@@ -76,6 +76,11 @@ func (p *Provider) receive(c echo.Context, endpoint, method string) (*inbound, *
 	if v := r.Header.Values(wire.HeaderProfile); len(v) == 1 && wire.CheckAbsoluteIRI(v[0]) == nil && len(v[0]) <= 1024 {
 		in.profile = v[0]
 	}
+	// A page must be able to read a refusal, the one to begin a new session above all, so this comes before any.
+	origins := r.Header.Values(echo.HeaderOrigin)
+	if p.admitsOrigin(origins) {
+		in.origin = origins[0]
+	}
 	// Who signed is answered with a signature, whatever else is wrong.
 	if r := p.identify(c, in); r != nil {
 		return in, r
@@ -83,11 +88,8 @@ func (p *Provider) receive(c echo.Context, endpoint, method string) (*inbound, *
 	if headerBytes(r) > wire.MaxHeaderBytes {
 		return in, refuse(wire.Limited, textHeaders)
 	}
-	if origins := r.Header.Values(echo.HeaderOrigin); len(origins) > 0 {
-		if !p.admitsOrigin(origins) {
-			return in, refuse(wire.Unauthorized, textOrigin)
-		}
-		in.origin = origins[0]
+	if len(origins) > 0 && in.origin == "" {
+		return in, refuse(wire.Unauthorized, textOrigin)
 	}
 	if r.Method != method {
 		in.allow = method

@@ -529,3 +529,28 @@ func TestT4_ExpiryAtSerialisation(t *testing.T) {
 	n.request(openPath, ask{}.body()).refused(t, wire.ResetRequired)
 	stop()
 }
+
+// TestH8_APageReadsWhyItsSessionIsOver: an unsigned refusal of a signed request is readable from a configured origin, or no page
+// could ever begin another session.
+func TestH8_APageReadsWhyItsSessionIsOver(t *testing.T) {
+	t.Parallel()
+	const page = "https://app.example.org"
+	n := members(t, setup{origins: []string{page}})
+	p := n.person(1)
+	if _, err := n.pool.Exec(t.Context(), `delete from session_secret`); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.provider.refreshRing(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.try(t.Context(), openPath, ask{}.at("ls_anyone"), header("Origin", page))
+	if err == nil {
+		t.Fatal("a session of secrets that are gone was answered with a signature")
+	}
+	r.refused(t, wire.Unauthorized)
+	if r.header.Get("Access-Control-Allow-Origin") != page || r.header.Get(brc104.HeaderMessageType) == "" {
+		t.Fatalf("%v", r.header)
+	}
+	p.greet()
+	p.open("ls_anyone", ask{})
+}
