@@ -126,7 +126,10 @@ func (p *provider) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, renewal.stop()) }() // step 4
 
 	api, err := operator.New(operator.Config{
-		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log, Sessions: sessionCounter(db.main),
+		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log, Sessions: func(ctx context.Context, feed string) (n operator.SessionCount, err error) {
+			n.Open, n.Pins, err = look.CountSessions(ctx, feed)
+			return n, err
+		},
 		Checks: p.checks(db, registry),
 	})
 	if err != nil {
