@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/wire"
@@ -163,5 +164,29 @@ func TestA5_AdminProhibitsAndAllows(t *testing.T) {
 	r := e2e.Run(t, "admin", "feeds", "--operator", "http://127.0.0.1:1", "--token", "0123456789abcdef")
 	if r.Code != 1 || !strings.Contains(r.Stderr, "the operator API cannot be reached") {
 		t.Errorf("nowhere: code %d, %s", r.Code, r.Stderr)
+	}
+}
+
+func TestAdminTablesAreReadAndSteerNoTerminal(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	table := &table{columns: []string{"service", "principal", "openedAt", "rows"}, tab: tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)}
+	for _, object := range []string{
+		`{"service":"ls_a","openedAt":"1700000000","rows":12345678901234567,"more":1}`,
+		`{"service":"\u001b[2J\nx","principal":"02ab","openedAt":"18446744073709551615","rows":0}`,
+	} {
+		if err := table.row(json.RawMessage(object)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := "ls_a     -     2023-11-14T22:13:20Z  12345678901234567\n?[2J?x  02ab  18446744073709551615  0\n"
+	if got := b.String(); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") || strings.ContainsRune(got, 0x1b) {
+		t.Errorf("table\n%s", got)
+	}
+	if err := table.row(json.RawMessage(`[]`)); err == nil {
+		t.Error("a row that is no object is taken")
 	}
 }

@@ -126,7 +126,8 @@ func (p *provider) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, renewal.stop()) }() // step 4
 
 	api, err := operator.New(operator.Config{
-		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log, Sessions: func(ctx context.Context, feed string) (n operator.SessionCount, err error) {
+		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log,
+		Sessions: func(ctx context.Context, feed string) (n operator.SessionCount, err error) {
 			n.Open, n.Pins, err = look.CountSessions(ctx, feed)
 			return n, err
 		},

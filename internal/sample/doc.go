@@ -13,17 +13,17 @@
 //
 // # Invariants
 //
-//   - S1: every line is one JSON object that a feed accepts: its evidence passes
+//   - N1: every line is one JSON object that a feed accepts: its evidence passes
 //     internal/beef, its key is unique in the stream and within 16..128 of
 //     [A-Za-z0-9_-].
-//   - S2: the same options give the same bytes, on every machine. Signatures are
+//   - N2: the same options give the same bytes, on every machine. Signatures are
 //     deterministic (RFC 6979), and no library's random stream is relied on.
-//   - S3: an edit meets the row it is about: nothing is spent, withdrawn or
+//   - N3: an edit meets the row it is about: nothing is spent, withdrawn or
 //     changed that is not listed at that point of the stream. Rows with an
 //     expiry are left alone, because only the feed's clock knows when they go.
-//   - S4: attributes of real transactions are facts about them. Those of
+//   - N4: attributes of real transactions are facts about them. Those of
 //     generated ones are neutral labels: no people, no works.
-//   - S5: memory is proportional to the rows that are listed, not to the length
+//   - N5: memory is proportional to the rows that are listed, not to the length
 //     of the stream.
 //
 // # Failure and ownership

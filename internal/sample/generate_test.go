@@ -26,7 +26,7 @@ func generate(t testing.TB, o Options) []byte {
 	return out.Bytes()
 }
 
-func TestS1_GeneratedIsAcceptedAndS3_MeetsItsRows(t *testing.T) {
+func TestN1_GeneratedIsAcceptedAndN3_MeetsItsRows(t *testing.T) {
 	t.Parallel()
 	const n = 1000
 	for name, o := range map[string]Options{
@@ -151,7 +151,7 @@ func TestR9_GeneratedEvidenceIsValid(t *testing.T) {
 	}
 }
 
-func TestS2_GeneratedIsDeterministic(t *testing.T) {
+func TestN2_GeneratedIsDeterministic(t *testing.T) {
 	t.Parallel()
 	o := Options{Seed: 5, Groups: 400, Now: 1_800_000_000}
 	one, two := generate(t, o), generate(t, o)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// stream is a splitmix64 generator: small, and the same for ever (S2).
+// stream is a splitmix64 generator: small, and the same for ever (N2).
 type stream struct{ state uint64 }
 
 func (s *stream) next() uint64 {

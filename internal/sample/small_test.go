@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestS1_SmallIsAccepted(t *testing.T) {
+func TestN1_SmallIsAccepted(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	if err := Small(t.Context(), &out); err != nil {
@@ -30,7 +30,7 @@ func TestS1_SmallIsAccepted(t *testing.T) {
 	}
 }
 
-func TestS2_SmallIsDeterministic(t *testing.T) {
+func TestN2_SmallIsDeterministic(t *testing.T) {
 	t.Parallel()
 	var one, two bytes.Buffer
 	if err := Small(t.Context(), &one); err != nil {
