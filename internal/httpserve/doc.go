@@ -28,10 +28,10 @@
 //	    cancelled: whoever waits is woken by the owner of the wait, so that its
 //	    answer is whole. When the bound is over every context is cancelled and
 //	    every connection closed.
-//	V4. A certificate whose files change is replaced within a second of the next
-//	    handshake, for new connections; files that cannot be used are told once
-//	    and the certificate before them stays. A server never starts without one
-//	    it was told to have.
+//	V4. Handshakes look at the files of the certificate, at most once a second,
+//	    and what changed is in force from that handshake on, for new connections;
+//	    files that cannot be used are told once and the certificate before them
+//	    stays. A server never starts without one it was told to have.
 //
 // Serve owns one goroutine, which has ended when it returns. Certificates are
 // looked at by handshakes: nothing runs for them.
