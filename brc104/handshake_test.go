@@ -164,7 +164,7 @@ func TestB7_HandshakeWithoutSecretsDropsTheConnection(t *testing.T) {
 func TestB4_HandshakesRetainNothing(t *testing.T) {
 	n := 20_000
 	if raceEnabled {
-		n = 1_000
+		n = 200
 	}
 	s := newServer(t, Config{})
 	alice := newKey(t)

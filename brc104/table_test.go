@@ -41,6 +41,10 @@ func TestB9_TablesMultiplyLikeTheLibrary(t *testing.T) {
 	for range iterations(4000) {
 		scalars = append(scalars, scalar([32]byte(randomBytes(r, 32))))
 	}
+	if raceEnabled { // nothing here runs at once with anything
+		r.Shuffle(len(scalars), func(i, j int) { scalars[i], scalars[j] = scalars[j], scalars[i] })
+		scalars = scalars[:100]
+	}
 	var tab *table
 	var p secp256k1.JacobianPoint
 	for i, k := range scalars {
@@ -88,7 +92,7 @@ func TestB9_Digits(t *testing.T) {
 func TestB9_VerifyWithATable(t *testing.T) {
 	t.Parallel()
 	r := random(11)
-	for range iterations(400) {
+	for range iterations(200) {
 		me, they := mustIdentity(t, randomKey(r)), mustIdentity(t, randomKey(r))
 		plain, quick := mustMeet(t, me, they.public), mustMeet(t, me, they.public)
 		quick.hurry()
