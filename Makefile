@@ -19,7 +19,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz bench lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz bench bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ fuzz: check-go ## run every fuzz target for FUZZTIME (60s) and print a table
 
 bench: tools check-postgres ## run the benchmarks
 	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
+
+bench-brc104: check-go ## compare signed requests with the official middleware (a module of its own; needs the network once)
+	cd bench/brc104 && $(GO) run . -check
+
+interop-deps: ## install what the tests with Node and Chromium drive (interop/node)
+	npm ci --prefix interop/node --no-audit --no-fund --loglevel=error
 
 lint: check-go ## gofmt, go vet, staticcheck, go mod tidy: report only, change nothing
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
