@@ -22,7 +22,7 @@ GOTEST = bin/gotest
 .PHONY: help build run test race fuzz bench bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: check-go ## build bin/overlayd (the Dockerfile builds a static one)
 	$(GO) build -o bin/overlayd ./cmd/overlayd
