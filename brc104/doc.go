@@ -84,9 +84,9 @@
 // The counterparty knows t. Whoever learns the private key of one message learns the root key: such keys live inside one call
 // and are never handed out or logged. The arithmetic is not constant time.
 //
-// Handshakes are free for anyone and cost the server about a signature and a half. They wait for one another on half of the processors; limit
-// their rate by address in front, by delay or by closing the connection: the official Go client takes an error status as leave
-// to go on unsigned.
+// Handshakes are free for anyone and cost the server a multiplication of a point and a signature, about what a plain signed
+// request costs. They wait for one another on half of the processors. Limit their rate by address in front, by delay or by
+// closing the connection: the official Go client takes an error status as leave to go on unsigned.
 //
 // # Goroutines and failure
 //
