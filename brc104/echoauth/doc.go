@@ -15,8 +15,6 @@
 //	M4  No handler sees more than MaxRequest bytes of body, and no response is longer than MaxResponse.
 //	M5  A request with any part of an authentication is never treated as anonymous.
 //	M6  A body handed over by Blob is neither copied nor changed.
-//	B3  As in package brc104, shown here through HTTP: a response is signed in the session of its own request.
-//	B5  As in package brc104, shown here through HTTP: a guard that cannot remember any more ends sessions.
 //
 // # Gate
 //
