@@ -521,6 +521,7 @@ func TestT4_ExpiryAtSerialisation(t *testing.T) {
 	stop = n.during(beforeLastGate, func() { n.advance(signed.ExpiresAt) })
 	p.ask(readPath, readBody(signed.Session, signed.Cursor, few(1))).refused(t, wire.ResetRequired)
 	stop()
+	n.advance(max(public.ExpiresAt, live.ExpiresAt))
 	for _, b := range []*wire.Batch{public, live} {
 		n.request(readPath, readBody(b.Session, b.Cursor, few(1))).refused(t, wire.ResetRequired)
 	}
