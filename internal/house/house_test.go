@@ -191,7 +191,7 @@ func shipped(t *testing.T, tree *house.Tree) *house.Tree {
 func TestZ6_WordsAreFound(t *testing.T) {
 	t.Parallel()
 	tree := small(t, map[string]string{
-		"a.md":   "see /wor" + "k/main/x\nframe/work/done is fine\n",
+		"a.md":   "see /wor" + "k/main/x\nframe/wor" + "k/done is fine\n",
 		"b.yaml": "path: /home" + "/someone/x\nurl: https://example.org/home/page\n",
 		"c.sql":  "-- TO" + "DO later\n-- a todo list\n",
 		"go.sum": "/roo" + "t/x",
