@@ -117,7 +117,7 @@ var progress = regexp.MustCompile(`^fuzz: elapsed: \S+, execs: (\d+) \([^)]*\)(?
 func fuzz(ctx context.Context, t target, duration time.Duration, parallel int) (result, error) {
 	fmt.Printf("%s %s, %s ...\n", t.dir, t.name, duration)
 	r := result{target: t}
-	args := []string{"test", "-vet=off", "-run", "^$", "-fuzz", "^" + t.name + "$", "-fuzztime", duration.String()}
+	args := []string{"test", "-vet=off", "-run", "^$", "-fuzz", "^" + t.name + "$", "-fuzzminimizetime", "10x", "-fuzztime", duration.String()}
 	if parallel > 0 {
 		args = append(args, "-parallel", strconv.Itoa(parallel))
 	}
