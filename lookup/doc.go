@@ -41,7 +41,9 @@
 //   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
 //   - L9: every cursor that is not this session's is the same reset-required.
 //   - W1: a poll registers with the feed, then looks, then sleeps.
-//   - A6: no body is written whose gate did not pass after it was built.
+//   - A1: a request that carries any part of an authentication is valid or refused; a session never changes its mode.
+//   - A5: a row that is prohibited is in no body whose gate began after the prohibition; the session that needed it is reset.
+//   - A6: no body is written whose gate did not pass after it was built, and again after it was signed.
 //   - A8: no session id, cursor, request id or query in logs, metrics or errors.
 //
 // # Goroutines
@@ -55,5 +57,6 @@
 //
 // # Non-goals
 //
-// No order or retention of its own (package livefeed), no client (package client), no authentication (to come as a seal).
+// No order or retention of its own (package livefeed), no client (package client), no cryptography (package brc104: what it
+// verifies becomes the caller's principal, what it signs is the seal). There are no quotas yet.
 package lookup
