@@ -93,7 +93,7 @@ func newFollowCommand(e *env) *cobra.Command {
 
 func follow(ctx context.Context, e *env, url, service string, f followFlags) (err error) {
 	if f.identity != "" {
-		return errors.New("--identity: signed services are not available in this release; follow a public service without it")
+		return errors.New("--identity: this client does not sign yet, and signed services are not available in this release of follow; follow a public service without it")
 	}
 	o := client.Options{
 		BaseURL: url, Service: service, Query: []byte(f.query),
