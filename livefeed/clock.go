@@ -17,10 +17,11 @@ type Cut struct {
 	Due       bool    // a timer with a deadline <= Now is not
 	Floor     uint64
 	Epoch     string
+	Turn      uint64 // rotations of the epoch so far
 }
 
 const feedCut = `
-select f.epoch, h.head, h.tag, fl.floor, c.evaluated, t.now,
+select f.epoch, f.turn, h.head, h.tag, fl.floor, c.evaluated, t.now,
        coalesce(` + firstDeadline + ` <= t.now, false)
 from feed f
 join feed_head h on h.feed_id = f.id
@@ -35,14 +36,14 @@ where f.id = $1`
 // Evaluated instead of Now.
 func (f *Feed) Cut(ctx context.Context, q Querier) (Cut, error) {
 	var c Cut
-	var head, floor, evaluated, now int64
+	var turn, head, floor, evaluated, now int64
 	var tag []byte
-	err := q.QueryRow(ctx, feedCut, f.id).Scan(&c.Epoch, &head, &tag, &floor, &evaluated, &now, &c.Due)
+	err := q.QueryRow(ctx, feedCut, f.id).Scan(&c.Epoch, &turn, &head, &tag, &floor, &evaluated, &now, &c.Due)
 	if err != nil {
 		return Cut{}, fmt.Errorf("livefeed: cut feed %q: %w", f.name, err)
 	}
 	c.W, c.Floor, c.Evaluated, c.Now = uint64(head), uint64(floor), uint64(evaluated), uint64(now)
-	c.Tag = [8]byte(tag)
+	c.Tag, c.Turn = [8]byte(tag), uint64(turn)
 	return c, nil
 }
 

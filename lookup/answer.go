@@ -82,11 +82,11 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	}
 	if errors.Is(r, errProhibited) {
 		// What it was promised can never be sent again, so it is over, also if the prohibition is lifted.
-		_, err := p.pool.Exec(ctx, `update lookup_session set state = $2 where id = $1 and state = $3`,
-			out.session.digest[:], stateReset, stateOpen)
+		list, err := p.end(ctx, p.pool, stateReset, `s.id = $2`, out.session.digest[:])
 		if err != nil {
 			return fmt.Errorf("lookup: reset a session: %w", err)
 		}
+		p.told(list)
 	}
 	return r
 }

@@ -29,15 +29,12 @@ func (p *Provider) close(c echo.Context) error {
 			return answer{}, r
 		}
 		if digest, ok := p.sessionDigest(message.Session); ok {
-			tag, err := p.pool.Exec(ctx, `update lookup_session set state = $2
-				where id = $1 and state = $3 and principal is not distinct from $4`,
-				digest[:], stateClosed, stateOpen, bytesOf(in.principal()))
+			list, err := p.end(ctx, p.pool, stateClosed, `s.id = $2 and s.principal is not distinct from $3`,
+				digest[:], bytesOf(in.principal()))
 			if err != nil {
 				return answer{}, fmt.Errorf("lookup: close a session: %w", err)
 			}
-			if tag.RowsAffected() == 1 {
-				p.closing.announce(digest)
-			}
+			p.told(list)
 		}
 		return answer{status: http.StatusOK, body: closed}, nil
 	})

