@@ -31,8 +31,19 @@ type Config struct {
 	Operator Operator `koanf:"operator"`
 	// Database holds feeds, sessions, fences and manifests.
 	Database Database `koanf:"database"`
+	// StateFile is a small file of this process's own, outside the database, that
+	// remembers how far every feed had come: a database that was set back while
+	// nothing ran is then found out at start, and the epochs it broke are broken.
+	// One file a process, on a disk that no restore of the database touches; a
+	// missing one is made. Default: none, and then only what this process, a
+	// cursor or another node has seen since gives a restore away; dev keeps one.
+	StateFile string `koanf:"stateFile"`
 	// Limits bound the work and memory of feeds.
 	Limits Limits `koanf:"limits"`
+	// Retention is about what nobody is promised any more.
+	Retention Retention `koanf:"retention"`
+	// Quotas bound what clients may ask for and leave behind.
+	Quotas Quotas `koanf:"quotas"`
 	// TLS on the public listener itself. Default: none, a proxy in front ends it.
 	TLS TLS `koanf:"tls"`
 	// CORS is what browsers of other origins may do.
@@ -118,6 +129,47 @@ type Limits struct {
 	// ScanBytes is how much log a live read examines before it answers with what
 	// it has. Bounds: 1048576..268435456 bytes. Default: 8388608.
 	ScanBytes uint32 `koanf:"scanBytes"`
+}
+
+// Retention is how what nobody is promised any more is removed: log and row
+// versions that no session needs, ended sessions, old manifests.
+type Retention struct {
+	// EverySeconds is how often this process looks. 0 leaves it to other nodes:
+	// one of them must do it, or disk use grows for ever. Bounds: 0..3600 s.
+	// Default: 10 s.
+	EverySeconds uint32 `koanf:"everySeconds"`
+}
+
+// Quotas bound what clients may ask for and leave behind (row O10). A client is
+// an identity, or for anonymous callers an address (see TrustedProxies). The
+// first group is about load: what is above it is answered `unavailable`, to be
+// tried again. The second is about what lasts: above it, `limited`.
+type Quotas struct {
+	// OpensPerSecond is how many new sessions a client may open a second, counted
+	// by each process, on average. Bounds: 1..1000000. Default: 5.
+	OpensPerSecond uint32 `koanf:"opensPerSecond"`
+	// OpenBurst is how many at once, before that rate counts. Bounds: 1..1000000.
+	// Default: 20.
+	OpenBurst uint32 `koanf:"openBurst"`
+	// Waiters bounds the long polls that wait in this process. Bounds:
+	// 1..1000000. Default: 20000.
+	Waiters uint32 `koanf:"waiters"`
+	// WaitersPerClient bounds those of one client. Bounds: 1..1000000. Default: 64.
+	WaitersPerClient uint32 `koanf:"waitersPerClient"`
+	// Requests bounds the requests that this process works on, waiting polls not
+	// counted. Bounds: 1..1000000. Default: 1024.
+	Requests uint32 `koanf:"requests"`
+
+	// SessionsPerClient bounds the open sessions of a client at a service, in the
+	// database. Bounds: 1..1000000000. Default: 64.
+	SessionsPerClient uint64 `koanf:"sessionsPerClient"`
+	// Sessions bounds the open sessions of each service. Bounds: 1..1000000000.
+	// Default: 100000.
+	Sessions uint64 `koanf:"sessions"`
+	// RetainedBytes bounds what the open sessions of each service keep in the
+	// database: first answers and requests. Row versions and log are not counted.
+	// Bounds: 4194304..1125899906842624 bytes. Default: 10737418240.
+	RetainedBytes uint64 `koanf:"retainedBytes"`
 }
 
 // TLS names the files of a certificate; both or none. With them the public
@@ -248,6 +300,15 @@ func defaults() map[string]any {
 		"limits.queueBytes":          64 << 20,
 		"limits.scanRows":            8192,
 		"limits.scanBytes":           8 << 20,
+		"retention.everySeconds":     10,
+		"quotas.opensPerSecond":      5,
+		"quotas.openBurst":           20,
+		"quotas.waiters":             20000,
+		"quotas.waitersPerClient":    64,
+		"quotas.requests":            1024,
+		"quotas.sessionsPerClient":   64,
+		"quotas.sessions":            100000,
+		"quotas.retainedBytes":       10 << 30,
 		"manifestSeconds":            86400,
 		"shutdownSeconds":            30,
 		"log.level":                  "info",

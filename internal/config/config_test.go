@@ -191,6 +191,8 @@ func TestH12_WhatCannotBeServedIsRefusedWithOneSentenceEach(t *testing.T) {
 		"small pools":  {change("database: {", "database: {maxConnections: 3, writerConnections: 2, "), []string{"database.maxConnections is 3; set it to 4..1000", "database.writerConnections is 2"}},
 		"limits": {change("database: {", "database: {pollMs: 9, ") + "limits: {queueBytes: 1, scanRows: 1, scanBytes: 1}\n",
 			[]string{"database.pollMs is 9; set it to 10..60000 milliseconds", "limits.queueBytes is 1", "limits.scanRows is 1", "limits.scanBytes is 1"}},
+		"retention":                       {complete + "retention: {everySeconds: 3601}\n", []string{"retention.everySeconds is 3601; set it to 0..3600 seconds"}},
+		"retention by others":             {complete + "retention: {everySeconds: 0}\n", nil},
 		"manifestSeconds zero":            {complete + "manifestSeconds: 0\n", []string{"manifestSeconds is 0; set it to 1..31536000 seconds"}},
 		"shutdownSeconds zero":            {complete + "shutdownSeconds: 0\n", []string{"shutdownSeconds is 0"}},
 		"one port twice":                  {complete + "listen: 127.0.0.1:8081\n", []string{"listen and operator.listen are both"}},
@@ -261,6 +263,9 @@ func TestG3_PrintedConfigurationIsInForceAndHoldsNoSecret(t *testing.T) {
 		"    maxWaitMs: 25000 # default\n",
 		"    feed: catalogue # file " + path + "\n",
 		"trustedProxies: [] # default\n",
+		"stateFile: \"\" # default\n",
+		"  everySeconds: 10 # default\n",
+		"  sessionsPerClient: 64 # default\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("missing %q in\n%s", want, text)

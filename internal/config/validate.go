@@ -112,6 +112,20 @@ func (c *Config) checkFiles(v *validator) {
 	v.within("limits.queueBytes", uint64(c.Limits.QueueBytes), 16<<20, 1<<30, " bytes")
 	v.within("limits.scanRows", uint64(c.Limits.ScanRows), 1024, 1000000, "")
 	v.within("limits.scanBytes", uint64(c.Limits.ScanBytes), 1<<20, 256<<20, " bytes")
+	v.within("retention.everySeconds", uint64(c.Retention.EverySeconds), 0, 3600, " seconds")
+	c.Quotas.check(v)
+}
+
+func (q *Quotas) check(v *validator) {
+	const many, lasting = 1000000, 1000000000
+	v.within("quotas.opensPerSecond", uint64(q.OpensPerSecond), 1, many, "")
+	v.within("quotas.openBurst", uint64(q.OpenBurst), 1, many, "")
+	v.within("quotas.waiters", uint64(q.Waiters), 1, many, "")
+	v.within("quotas.waitersPerClient", uint64(q.WaitersPerClient), 1, many, "")
+	v.within("quotas.requests", uint64(q.Requests), 1, many, "")
+	v.within("quotas.sessionsPerClient", q.SessionsPerClient, 1, lasting, "")
+	v.within("quotas.sessions", q.Sessions, 1, lasting, "")
+	v.within("quotas.retainedBytes", q.RetainedBytes, wire.MaxResponseBytes, 1<<50, " bytes")
 }
 
 func (c *Config) checkListeners(v *validator) {
