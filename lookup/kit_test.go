@@ -32,7 +32,7 @@ import (
 
 // node is one running provider on a database: store, provider and a real HTTP server, as another process would be.
 type node struct {
-	t        *testing.T
+	t        testing.TB
 	db       *pgtest.DB
 	pool     *pgxpool.Pool
 	store    *livefeed.Store
@@ -80,7 +80,7 @@ func testChain() livefeed.Chain {
 }
 
 // start runs a node until the test ends or halt is called.
-func start(t *testing.T, s setup) *node {
+func start(t testing.TB, s setup) *node {
 	t.Helper()
 	n := &node{t: t, db: s.db, log: &lockedBuffer{}, metrics: prometheus.NewRegistry()}
 	if n.db == nil {
@@ -159,7 +159,7 @@ func start(t *testing.T, s setup) *node {
 	return n
 }
 
-func pool(t *testing.T, url string, conns int32) *pgxpool.Pool {
+func pool(t testing.TB, url string, conns int32) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -181,7 +181,7 @@ type reply struct {
 	body   []byte
 }
 
-func (r reply) batch(t *testing.T) *wire.Batch {
+func (r reply) batch(t testing.TB) *wire.Batch {
 	t.Helper()
 	if r.status != http.StatusOK {
 		t.Fatalf("status %d: %s", r.status, r.body)
@@ -197,7 +197,7 @@ func (r reply) batch(t *testing.T) *wire.Batch {
 }
 
 // refused asserts an error answer of the protocol's shape and returns it.
-func (r reply) refused(t *testing.T, code wire.Code) *wire.Error {
+func (r reply) refused(t testing.TB, code wire.Code) *wire.Error {
 	t.Helper()
 	e, err := wire.ParseError(r.body, r.status)
 	if err != nil {

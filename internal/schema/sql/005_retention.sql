@@ -36,9 +36,10 @@ create table blob_idle (sha bytea primary key);
 alter table feed_floor add column untracked bigint not null default 0;
 update feed_floor fl set untracked = h.head from feed_head h where h.feed_id = fl.feed_id;
 
--- A hash index costs a look-up the same at any number of fences, which no tree does, and less space.
+-- A hash index costs a look-up the same at any number of fences, which no tree does. A bucket is split before it holds twice its fill:
+-- filled to 40 in 100, none outgrows its page.
 alter table open_fence drop constraint open_fence_pkey;
-alter table open_fence add constraint open_fence_key exclude using hash (key with =);
+alter table open_fence add constraint open_fence_key exclude using hash (key with =) with (fillfactor = 40);
 
 alter table lookup_session
     add column turn     bigint  not null default 0,     -- feed.turn at open
