@@ -60,3 +60,13 @@ create table lookup_ledger (
 ) with (fillfactor = 10);
 insert into lookup_ledger (feed_id, service, sessions, bytes)
 select feed_id, service, count(*), sum(retained) from lookup_session where state = 1 group by feed_id, service;
+
+-- The smallest watermark that is still promised is one step, and so is the session whose records may go next.
+drop index lookup_session_horizon;
+create index lookup_session_horizon on lookup_session (feed_id, w) where state = 1;
+drop index lookup_session_retention;
+create index lookup_session_retention on lookup_session (feed_id, replay_until);
+
+-- Manifests are removed when they are long expired and no session names them.
+create index lookup_session_capability on lookup_session (capability);
+create index manifest_expired on manifest (expires_at);
