@@ -85,8 +85,8 @@ func (p *Provider) ListSessions(ctx context.Context, f SessionFilter) ([]Session
 	if f.Limit <= 0 || f.Limit > maxSessions {
 		f.Limit = maxSessions
 	}
-	rows, err := p.pool.Query(ctx, `select s.ref, s.service, s.principal, s.state, s.t, s.expires_at, s.expires_at <= `+now+`
-		from lookup_session s join feed_clock c on c.feed_id = s.feed_id
+	rows, err := p.pool.Query(ctx, `select s.ref, s.service, s.principal, s.state, s.t, s.expires_at, s.expires_at <= `+now+`, s.turn < f.broken
+		from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
 		where ($1 = '' or s.service = $1) and ($2::bytea is null or s.principal = $2) and s.ref > $3 order by s.ref limit $4`,
 		f.Service, bytesOf(f.Principal), f.After, f.Limit)
 	if err != nil {
@@ -96,15 +96,18 @@ func (p *Provider) ListSessions(ctx context.Context, f SessionFilter) ([]Session
 		var i SessionInfo
 		var principal []byte
 		var st state
-		var expired bool
-		if err := r.Scan(&i.Ref, &i.Service, &principal, &st, &i.OpenedAt, &i.ExpiresAt, &expired); err != nil {
+		var expired, broken bool
+		if err := r.Scan(&i.Ref, &i.Service, &principal, &st, &i.OpenedAt, &i.ExpiresAt, &expired, &broken); err != nil {
 			return i, err
 		}
 		if len(principal) == 33 {
 			i.Principal = new([33]byte(principal))
 		}
 		i.State = map[state]string{stateOpen: "open", stateClosed: "closed", stateReset: "reset", stateRevoked: "revoked"}[st]
-		if st == stateOpen && expired {
+		switch { // as a read would say
+		case st == stateOpen && broken:
+			i.State = "reset"
+		case st == stateOpen && expired:
 			i.State = "expired"
 		}
 		return i, nil
@@ -115,16 +118,24 @@ func (p *Provider) ListSessions(ctx context.Context, f SessionFilter) ([]Session
 	return list, nil
 }
 
-// CountSessions counts a feed's sessions: those that can be read, and those whose records still hold row versions and log
-// back (until replayUntil).
-func (p *Provider) CountSessions(ctx context.Context, feed string) (open, pins int64, err error) {
-	err = p.pool.QueryRow(ctx, `select count(*) filter (where s.expires_at > `+now+`), count(*) filter (where s.replay_until > `+now+`)
+// SessionCount is what the sessions of a feed are and hold.
+type SessionCount struct {
+	Open int64 // can be read now
+	Pins int64 // still promised: they hold row versions and log back, until their replayUntil
+	// Oldest is the smallest watermark of those: the feed's floor stays at or below it. 0 when there are none.
+	Oldest uint64
+}
+
+// CountSessions counts a feed's sessions. It looks at every one that is open.
+func (p *Provider) CountSessions(ctx context.Context, feed string) (n SessionCount, err error) {
+	err = p.pool.QueryRow(ctx, `select count(*) filter (where s.expires_at > `+now+`), count(*) filter (where s.replay_until > `+now+`),
+			coalesce(min(s.w) filter (where s.replay_until > `+now+`), 0)
 		from lookup_session s join feed f on f.id = s.feed_id join feed_clock c on c.feed_id = f.id
-		where f.name = $1 and s.state = $2`, feed, stateOpen).Scan(&open, &pins)
+		where f.name = $1 and s.state = $2 and s.turn >= f.broken`, feed, stateOpen).Scan(&n.Open, &n.Pins, &n.Oldest)
 	if err != nil {
-		return 0, 0, fmt.Errorf("lookup: count the sessions of feed %s: %w", feed, err)
+		return SessionCount{}, fmt.Errorf("lookup: count the sessions of feed %s: %w", feed, err)
 	}
-	return open, pins, nil
+	return n, nil
 }
 
 // RemoveSession revokes one session for ever, by its ref. It reports whether it was open.

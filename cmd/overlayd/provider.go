@@ -127,11 +127,8 @@ func (p *provider) run(ctx context.Context) (err error) {
 
 	api, err := operator.New(operator.Config{
 		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log,
-		Sessions: func(ctx context.Context, feed string) (n operator.SessionCount, err error) {
-			n.Open, n.Pins, err = look.CountSessions(ctx, feed)
-			return n, err
-		},
-		Checks: p.checks(db, registry),
+		Sessions: look.CountSessions,
+		Checks:   p.checks(db, registry),
 	})
 	if err != nil {
 		return err

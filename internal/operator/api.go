@@ -19,6 +19,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
+	"github.com/overlayd/overlayd/lookup"
 )
 
 // Config is what the API is made of.
@@ -29,21 +30,14 @@ type Config struct {
 	Access Access
 	// Token is the bearer token, at least [MinToken] bytes.
 	Token string
-	// Sessions counts the sessions of a feed: those that can be read, and those
-	// that still hold row versions back. Nil counts none.
-	Sessions func(ctx context.Context, feed string) (SessionCount, error)
+	// Sessions counts the sessions of a feed. Nil counts none.
+	Sessions func(ctx context.Context, feed string) (lookup.SessionCount, error)
 	// Checks are what /readyz asks, in order.
 	Checks []Check
 	// Metrics is what /metrics shows, and where the API registers its own.
 	Metrics *prometheus.Registry
 	// Log gets the causes of failures. Nil means slog.Default.
 	Log *slog.Logger
-}
-
-// SessionCount is how many sessions a feed has.
-type SessionCount struct {
-	Open int64 // can be read now
-	Pins int64 // hold row versions and log back, until their replayUntil
 }
 
 // Check is one question of /readyz.
@@ -69,7 +63,7 @@ type API struct {
 	store    *livefeed.Store
 	access   Access
 	token    [sha256.Size]byte
-	sessions func(ctx context.Context, feed string) (SessionCount, error)
+	sessions func(ctx context.Context, feed string) (lookup.SessionCount, error)
 	checks   []Check
 	log      *slog.Logger
 	echo     *echo.Echo

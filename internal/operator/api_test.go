@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/lookup"
 )
 
 const feedPath = "/operator/v1/feeds/catalogue"
@@ -127,11 +128,11 @@ func TestH5_OperatorErrorsHaveTheCommonShape(t *testing.T) {
 func TestFeedsShowWhatTheyHold(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *Config) {
-		c.Sessions = func(_ context.Context, feed string) (SessionCount, error) {
+		c.Sessions = func(_ context.Context, feed string) (lookup.SessionCount, error) {
 			if feed != "catalogue" {
 				t.Errorf("asked for the sessions of %q", feed)
 			}
-			return SessionCount{Open: 4, Pins: 5}, nil
+			return lookup.SessionCount{Open: 4, Pins: 5, Oldest: 1}, nil
 		}
 	})
 	for _, line := range groups(t, 4, 2) {
@@ -147,7 +148,8 @@ func TestFeedsShowWhatTheyHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if one.Feed != "catalogue" || len(one.Epoch) == 0 || one.Head != "2" || one.Floor != "0" || one.Groups != 2 || one.Rows < 1 || one.Versions < one.Rows ||
-		one.Sessions != 4 || one.Pins != 5 || one.Waiters != 1 || one.DueTimers != 0 {
+		one.Sessions != 4 || one.Pins != 5 || one.Waiters != 1 || one.DueTimers != 0 ||
+		one.OldestPin != "1" || one.FloorLag != 1 {
 		t.Errorf("feed %+v", one)
 	}
 	_, body, _ = s.ask(http.MethodGet, "/operator/v1/feeds", "")
@@ -216,7 +218,7 @@ func TestMetricsCountRequestsAndLines(t *testing.T) {
 func TestP5_APanicIsAnAnswerWithoutItsCause(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *Config) {
-		c.Sessions = func(context.Context, string) (SessionCount, error) { panic("private detail") }
+		c.Sessions = func(context.Context, string) (lookup.SessionCount, error) { panic("private detail") }
 	})
 	status, body, _ := s.ask(http.MethodGet, feedPath, "")
 	e := s.refused(status, body, 503, wire.Unavailable)

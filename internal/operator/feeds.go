@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
+	"github.com/overlayd/overlayd/lookup"
 )
 
 // MaxGroupBytes is the largest body of a group, and the longest line of an import.
@@ -32,6 +33,11 @@ type feedView struct {
 	Pins      int64  `json:"pins"`
 	Waiters   int64  `json:"waiters"`
 	DueTimers int64  `json:"dueTimers"`
+	// OldestPin is the watermark of the oldest snapshot still promised, absent when
+	// there is none: the floor may rise to it, or else to the head.
+	OldestPin string `json:"oldestPin,omitempty"`
+	// FloorLag is how many groups nobody needs are still retained.
+	FloorLag int64 `json:"floorLag"`
 }
 
 // feeds answers GET /operator/v1/feeds, in order of name.
@@ -67,18 +73,27 @@ func (a *API) view(ctx context.Context, f *livefeed.Feed) (feedView, error) {
 	if err != nil {
 		return feedView{}, err
 	}
-	var n SessionCount
+	var n lookup.SessionCount
 	if a.sessions != nil {
 		if n, err = a.sessions(ctx, f.Name()); err != nil {
 			return feedView{}, err
 		}
 	}
-	return feedView{
+	v := feedView{
 		Feed: f.Name(), Epoch: s.Epoch,
 		Head: strconv.FormatUint(s.Head, 10), Floor: strconv.FormatUint(s.Floor, 10),
 		Rows: s.Rows, Versions: s.Versions, Groups: s.Groups,
 		Sessions: n.Open, Pins: n.Pins, Waiters: s.Waiters, DueTimers: s.DueTimers,
-	}, nil
+	}
+	needed := s.Head
+	if n.Pins > 0 {
+		needed = min(n.Oldest, s.Head)
+		v.OldestPin = strconv.FormatUint(n.Oldest, 10)
+	}
+	if needed > s.Floor {
+		v.FloorLag = int64(needed - s.Floor)
+	}
+	return v, nil
 }
 
 // appendGroup answers POST /operator/v1/feeds/{feed}/groups (P2).
