@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/overlayd/overlayd/internal/failpoint"
 )
 
 const (
@@ -116,6 +118,7 @@ func (f *Feed) persist(ctx context.Context, batch []*Pending) ([]outcome, uint64
 			if !pl.due && pl.now > pl.clock {
 				pl.evaluated = pl.now
 			}
+			failpoint.Hit(failpoint.AppendPlanned)
 		}, func() {
 			for i, n := range batch {
 				if outcomes[i].err == nil && !outcomes[i].replayed {
@@ -123,6 +126,7 @@ func (f *Feed) persist(ctx context.Context, batch []*Pending) ([]outcome, uint64
 					sent = append(sent, n)
 				}
 			}
+			failpoint.Hit(failpoint.AppendSending)
 		})
 		if err != nil {
 			if rolledBack(err) {
@@ -132,6 +136,7 @@ func (f *Feed) persist(ctx context.Context, batch []*Pending) ([]outcome, uint64
 			}
 			return err
 		}
+		failpoint.Hit(failpoint.AppendAnnounced)
 		head = pl.head
 		return nil
 	})
@@ -230,7 +235,9 @@ func (f *Feed) drain(ctx context.Context, t uint64, budget int) (remaining bool,
 		err := f.retry(ctx, func(work context.Context) error {
 			_, err := f.transact(work, timerReads(t, limit), func(pl *plan) {
 				logged, remaining = pl.expireDue(t, limit)
+				failpoint.Hit(failpoint.ExpiryPlanned)
 			}, nil)
+			failpoint.Hit(failpoint.ExpiryCommitted)
 			return err
 		})
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/failpoint"
 )
 
 // A prohibition stops a row from being served, whatever lists it. Its list entry, the hidden version of the row and the group
@@ -68,10 +70,12 @@ func (f *Feed) ruleAll(ctx context.Context, requests []*rulingRequest) {
 		err := f.retry(ctx, func(work context.Context) error {
 			_, err := f.transact(work, reads{outpoints: [][]byte{point[:]}}, func(pl *plan) {
 				r.changed = pl.rule(r.ruling) || r.sent
+				failpoint.Hit(failpoint.RulingPlanned)
 			}, func() { r.sent = true })
 			if err != nil && rolledBack(err) {
 				r.sent = false
 			}
+			failpoint.Hit(failpoint.RulingCommitted)
 			return err
 		})
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/overlayd/overlayd/internal/failpoint"
 )
 
 // A transaction of the committer is two pipelines: the first takes the head lock and reads what the plan needs, the
@@ -187,6 +189,7 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 		rollback(ctx, conn)
 		return nil, err
 	}
+	failpoint.Hit(failpoint.Committed)
 	if hook := f.hooks.committed; hook != nil {
 		if err := hook(pl.head); err != nil {
 			return nil, err
@@ -389,6 +392,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 		return nil
 	})
 	results := conn.SendBatch(ctx, b)
+	failpoint.Hit(failpoint.CommitSent)
 	if hook := f.hooks.sent; hook != nil {
 		hook(conn.Conn().PgConn().PID())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/overlayd/overlayd/internal/failpoint"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -47,6 +48,7 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 			return err
 		}
 	}
+	failpoint.Hit(failpoint.BeforeSend)
 	return write(c, out)
 }
 
@@ -72,6 +74,7 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 		return nil
 	}
 	p.at(beforeGate)
+	failpoint.Hit(failpoint.BeforeGate)
 	verdict, err := p.gate(ctx, out.session, out.disclosed)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/overlayd/overlayd/internal/failpoint"
 	"github.com/overlayd/overlayd/livefeed"
 )
 
@@ -44,6 +45,7 @@ type ended struct {
 
 // end runs endSessions and returns what it ended; announce it with [Provider.told] once it is committed.
 func (p *Provider) end(ctx context.Context, q livefeed.Querier, to state, condition string, args ...any) ([]ended, error) {
+	failpoint.Hit(failpoint.EndAsked)
 	rows, err := q.Query(ctx, endSessions(condition), append([]any{to}, args...)...)
 	if err != nil {
 		return nil, err
@@ -61,6 +63,7 @@ func (p *Provider) end(ctx context.Context, q livefeed.Querier, to state, condit
 
 // told wakes the polls of sessions whose end is committed.
 func (p *Provider) told(list []ended) {
+	failpoint.Hit(failpoint.EndCommitted)
 	for _, e := range list {
 		p.closing.announce(e.id)
 		p.marked(e.feed, e.service, e.changes)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
+	"github.com/overlayd/overlayd/internal/failpoint"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 	"github.com/overlayd/overlayd/openfence"
@@ -169,22 +170,26 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 		return deref(again), err
 	}
 	p.at(afterClaim)
+	failpoint.Hit(failpoint.OpenClaimed)
 
 	s, body, disclosed, err := p.cut(ctx, tx, o)
 	if err != nil {
 		return answer{}, err
 	}
 	p.at(afterFirst)
+	failpoint.Hit(failpoint.OpenFirst)
 	changes, err := p.store(ctx, tx, o, s, body, bytes.Join(disclosed, nil))
 	if err != nil {
 		return answer{}, err
 	}
+	failpoint.Hit(failpoint.OpenStored)
 	if err := tx.Commit(ctx); err != nil {
 		// The reply is lost, the commit perhaps not: the client's retry asks the fence, never a second snapshot.
 		return answer{}, refuseUnavailable(textUnavailable, fmt.Errorf("lookup: commit an open: %w", err))
 	}
 	p.marked(s.feed.ID(), s.service, changes)
 	p.at(afterCommit)
+	failpoint.Hit(failpoint.OpenCommitted)
 	p.metrics.opens.WithLabelValues("new").Inc()
 	return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
 }
@@ -231,6 +236,7 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 		principal: o.principal, grant: o.grant, granted: true,
 		voice: voice{scope: o.scope, chain: p.chainJSON}, now: cut.Now,
 	}
+	failpoint.Hit(failpoint.OpenCut)
 	pg, err := p.cutPage(ctx, tx, s, 0, o.limits)
 	if err != nil {
 		return nil, nil, nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/overlayd/overlayd/internal/failpoint"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 )
@@ -137,6 +138,7 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 			return p.finish(ctx, s, t)
 		}
 		p.at(beforeSleep)
+		failpoint.Hit(failpoint.ReadLooked)
 		select {
 		case <-waiter.C():
 		case <-deadline.C:

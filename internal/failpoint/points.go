@@ -1,0 +1,40 @@
+package failpoint
+
+// The points. A transaction of the committer, whatever it carries, passes planned, sent and committed in this order; what it
+// carries has points of its own before and after.
+const (
+	AppendPlanned   = "livefeed/append/planned"   // groups have their sequences, the head is locked, nothing is written
+	AppendSending   = "livefeed/append/sending"   // the last moment before the writes and the commit are sent
+	AppendAnnounced = "livefeed/append/announced" // committed and announced, nobody answered
+
+	CommitSent = "livefeed/commit/sent"      // writes and commit are on their way, no answer was read
+	Committed  = "livefeed/commit/committed" // the answer was read, nobody was woken
+
+	ExpiryPlanned   = "livefeed/expiry/planned"   // due timers have their groups
+	ExpiryCommitted = "livefeed/expiry/committed" // they are logged, whoever asked for it not answered
+
+	RulingPlanned   = "livefeed/ruling/planned"   // a prohibition, or its end, is about to be written
+	RulingCommitted = "livefeed/ruling/committed" // it is committed, the operator not answered
+
+	OpenClaimed   = "lookup/open/claimed"   // the fence is inserted
+	OpenCut       = "lookup/open/cut"       // W and T are fixed
+	OpenFirst     = "lookup/open/first"     // the first page is laid out
+	OpenStored    = "lookup/open/stored"    // session, body and ledger are written, not committed
+	OpenCommitted = "lookup/open/committed" // committed, the answer not gated
+
+	ReadLooked = "lookup/read/looked" // a poll found nothing and is about to sleep
+	BeforeGate = "lookup/answer/gate" // a body is built
+	BeforeSend = "lookup/answer/send" // it passed the gate, not a byte is written
+
+	EndAsked     = "lookup/end/asked"     // a session is about to be closed, removed, revoked or reset
+	EndCommitted = "lookup/end/committed" // it is, and its polls do not know
+)
+
+// Points returns all points, in the order above.
+func Points() []string {
+	return []string{
+		AppendPlanned, AppendSending, AppendAnnounced, CommitSent, Committed, ExpiryPlanned, ExpiryCommitted,
+		RulingPlanned, RulingCommitted, OpenClaimed, OpenCut, OpenFirst, OpenStored, OpenCommitted, ReadLooked, BeforeGate,
+		BeforeSend, EndAsked, EndCommitted,
+	}
+}
