@@ -123,7 +123,7 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 	deadline := time.NewTimer(time.Until(in.arrived.Add(wait)))
 	defer deadline.Stop()
 	waiter := s.feed.Watch(wakeOn(selectors)...)
-	defer waiter.Close()
+	defer func() { waiter.Close() }()
 	ended, unwatch := p.closing.watch(s.digest)
 	defer unwatch()
 	p.metrics.waiters.Inc()
@@ -139,6 +139,10 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 		}
 		p.at(beforeSleep)
 		failpoint.Hit(failpoint.ReadLooked)
+		if failpoint.MutantLateWait {
+			waiter.Close()
+			waiter = s.feed.Watch(wakeOn(selectors)...)
+		}
 		select {
 		case <-waiter.C():
 		case <-deadline.C:

@@ -1,0 +1,8 @@
+//go:build !mutant_bigserial
+
+package livefeed
+
+const (
+	headStatement = headLock
+	headWriting   = headWrite
+)
