@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/failpoint"
 )
 
 // MaxLogGroups bounds LogQuery.Limit.
@@ -103,7 +105,7 @@ func (f *Feed) Log(ctx context.Context, q Querier, l LogQuery) (LogPage, error) 
 		return LogPage{}, fmt.Errorf("livefeed: log of feed %q: %w", f.name, err)
 	}
 	drive, _ := driver(l.Selectors)
-	page, err := scanLog(rows, l, drive == nil)
+	page, err := scanLog(rows, l, drive == nil && !failpoint.MutantBigserial)
 	if err != nil {
 		if CodeOf(err) != 0 {
 			return LogPage{}, err

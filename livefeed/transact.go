@@ -228,7 +228,7 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}, prohibited: map[Outpoint]bool{}}
 	b := &pgx.Batch{}
 	b.Queue(txBegin)
-	b.Queue(headLock, f.id).QueryRow(func(r pgx.Row) error {
+	b.Queue(headStatement, f.id).QueryRow(func(r pgx.Row) error {
 		var head int64
 		var tag []byte
 		if err := r.Scan(&head, &tag, &pl.live, &pl.versions); err != nil {
@@ -383,7 +383,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 		b.Queue(clockWrite, f.id, int64(pl.evaluated))
 	}
 	if len(pl.groups) > 0 {
-		b.Queue(headWrite, f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions)
+		b.Queue(headWriting, f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions)
 		b.Queue(headNotify, strconv.FormatInt(int64(f.id), 10)+":"+strconv.FormatUint(pl.head, 10))
 	}
 	committed := false
