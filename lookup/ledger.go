@@ -13,7 +13,8 @@ import (
 
 // The ledger holds one row a service: how many sessions it retains, how many bytes they keep, and a count of changes that only
 // grows. Its row is the last thing every transaction here touches, so that it is locked over the flush alone, and after it
-// nothing else is locked: there is no order to get wrong. Several rows are taken in the order of (feed, service).
+// nothing else is locked: there is no order to get wrong. Several rows are taken in the order of (feed, service), and
+// the sessions before them in the order of their ids.
 
 // endSessions is the only way a session stops being open: it takes a new state, what it retained is let go at once, and the
 // ledger says so, in one statement. It returns id, feed, service and changes of each; condition is about s and may use $2
@@ -21,7 +22,8 @@ import (
 func endSessions(condition string) string {
 	return `with ended as (
 			update lookup_session s set state = $1, first_batch = '', disclosed = '', request = '', retained = 0
-			from (select e.id, e.retained from lookup_session e where e.id in (select s.id from lookup_session s where ` + condition + ` and s.state = 1) for update) old
+			from (select e.id, e.retained from lookup_session e where e.id in (select s.id from lookup_session s where ` + condition + ` and s.state = 1)
+				order by e.id for update) old
 			where s.id = old.id and s.state = 1
 			returning s.id, s.feed_id, s.service, old.retained
 		), posted as (
@@ -74,19 +76,36 @@ func (p *Provider) told(list []ended) {
 // something this node was promised (conformance row O12).
 func (p *Provider) marked(feed int32, service string, changes uint64) {}
 
+// note counts a change of who may read a service in its ledger, as the last statement of the transaction that makes it.
+func (p *Provider) note(ctx context.Context, q livefeed.Querier, s *service) (changes uint64, err error) {
+	err = q.QueryRow(ctx, `insert into lookup_ledger as l (feed_id, service, changes) values ($1, $2, 1)
+		on conflict (feed_id, service) do update set changes = l.changes + 1 returning changes`, s.feed.ID(), s.Name).Scan(&changes)
+	return changes, err
+}
+
 // errOverQuota says that a service's ledger is full.
 var errOverQuota = errors.New("the service retains as much as it may")
 
-const ledgerOpen = `insert into lookup_ledger as l (feed_id, service, changes, sessions, bytes) values ($1, $2, 1, 1, $3)
+// ledgerOpen counts a session at watermark $6 if that is still retained and the service has room for it.
+const ledgerOpen = `insert into lookup_ledger as l (feed_id, service, changes, sessions, bytes)
+	select $1, $2::text, 1, 1, $3::bigint from feed_floor where feed_id = $1 and floor <= $6
 	on conflict (feed_id, service) do update set changes = l.changes + 1, sessions = l.sessions + 1, bytes = l.bytes + $3
 		where l.sessions < $4 and l.bytes + $3 <= $5
 	returning changes`
 
-// enter counts a new session in the ledger, unless that would be above maxSessions or maxBytes: errOverQuota. It is
-// the last statement of the Open's transaction.
-func (p *Provider) enter(ctx context.Context, tx pgx.Tx, feed int32, service string, bytes, maxSessions, maxBytes int64) (changes uint64, err error) {
-	err = tx.QueryRow(ctx, ledgerOpen, feed, service, bytes, maxSessions, maxBytes).Scan(&changes)
+// enter counts a new session in the ledger, unless its watermark w was compacted away meanwhile, which is Reset (conformance
+// row O7; the Open's pin holds that off, and this is asked all the same), or it would be above maxSessions or maxBytes:
+// errOverQuota. It is the last statement of the Open's transaction.
+func (p *Provider) enter(ctx context.Context, tx pgx.Tx, feed int32, service string, w uint64, bytes, maxSessions, maxBytes int64) (changes uint64, err error) {
+	err = tx.QueryRow(ctx, ledgerOpen, feed, service, bytes, maxSessions, maxBytes, int64(w)).Scan(&changes)
 	if errors.Is(err, pgx.ErrNoRows) {
+		var gone bool
+		if err := tx.QueryRow(ctx, `select floor > $2 from feed_floor where feed_id = $1`, feed, int64(w)).Scan(&gone); err != nil {
+			return 0, fmt.Errorf("lookup: read the floor: %w", err)
+		}
+		if gone {
+			return 0, refuseReset(errors.New("the snapshot's watermark was compacted away before the open was committed"))
+		}
 		return 0, errOverQuota
 	}
 	if err != nil {

@@ -111,12 +111,16 @@ func (p *Provider) epochs(ctx context.Context, q livefeed.Querier) (map[int32]st
 	return epochs, nil
 }
 
+// manifestNow is the time by which manifests are issued and renewed: the database's clock, behind no feed's evaluated time, so
+// that no Open finds a manifest expired that is now being served (conformance rows T1, T3).
+const manifestNow = `greatest(` + clock + `, (select coalesce(max(evaluated), 0) from feed_clock))`
+
 const clock = `floor(extract(epoch from clock_timestamp()))::bigint`
 
 func (p *Provider) newest(ctx context.Context, q livefeed.Querier, content [32]byte) ([]byte, error) {
 	var packet []byte
 	err := q.QueryRow(ctx, `select packet from manifest
-		where content = $1 and issued_at <= `+clock+` and issued_at + (expires_at - issued_at) / 2 > `+clock+`
+		where content = $1 and issued_at <= (select `+manifestNow+`) and issued_at + (expires_at - issued_at) / 2 > (select `+manifestNow+`)
 		order by issued_at desc limit 1`, content[:]).Scan(&packet)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -129,7 +133,7 @@ func (p *Provider) newest(ctx context.Context, q livefeed.Querier, content [32]b
 
 func (p *Provider) issue(ctx context.Context, tx pgx.Tx, c content) ([]byte, error) {
 	var issued uint64
-	if err := tx.QueryRow(ctx, `select `+clock).Scan(&issued); err != nil {
+	if err := tx.QueryRow(ctx, `select `+manifestNow).Scan(&issued); err != nil {
 		return nil, fmt.Errorf("lookup: read the clock: %w", err)
 	}
 	c.capabilities.IssuedAt, c.capabilities.ExpiresAt = issued, issued+p.manifestSeconds
@@ -153,28 +157,29 @@ func (p *Provider) issue(ctx context.Context, tx pgx.Tx, c content) ([]byte, err
 }
 
 // honour judges the manifest a new Open names: one that was issued here, is unexpired, and whose entry for the service is
-// what the service is now. It returns the epoch the manifest names for the service; whether that is the current one is
-// told where the snapshot is cut.
-func (p *Provider) honour(ctx context.Context, capability string, s *service) (epoch string, err error) {
+// what the service is now. It returns the epoch the manifest names for the service, and when it expires; whether the epoch is
+// the current one, and the manifest unexpired at T, is told where the snapshot is cut.
+func (p *Provider) honour(ctx context.Context, capability string, s *service) (epoch string, until uint64, err error) {
 	digest, err := canon.ParseHex32(capability)
 	if err != nil {
-		return "", refuse(wire.Invalid, textCapability).because(err)
+		return "", 0, refuse(wire.Invalid, textCapability).because(err)
 	}
 	var packet []byte
 	var expired bool
-	err = p.pool.QueryRow(ctx, `select packet, expires_at <= `+clock+` from manifest where digest = $1`, digest[:]).Scan(&packet, &expired)
+	err = p.pool.QueryRow(ctx, `select m.packet, m.expires_at, m.expires_at <= `+now+`
+		from manifest m join feed_clock c on c.feed_id = $2 where m.digest = $1`, digest[:], s.feed.ID()).Scan(&packet, &until, &expired)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", refuse(wire.ContextChanged, textUnknownCap)
+		return "", 0, refuse(wire.ContextChanged, textUnknownCap)
 	}
 	if err != nil {
-		return "", fmt.Errorf("lookup: read a manifest: %w", err)
+		return "", 0, fmt.Errorf("lookup: read a manifest: %w", err)
 	}
 	if expired {
-		return "", refuse(wire.Expired, textManifestOld)
+		return "", 0, refuse(wire.Expired, textManifestOld)
 	}
 	body, err := storedBody(packet)
 	if err != nil {
-		return "", fmt.Errorf("lookup: a stored manifest: %w", err)
+		return "", 0, fmt.Errorf("lookup: a stored manifest: %w", err)
 	}
 	for i := range body.Services {
 		if entry := &body.Services[i]; entry.Name == s.Name {
@@ -182,12 +187,12 @@ func (p *Provider) honour(ctx context.Context, capability string, s *service) (e
 				body.Identity == p.identityHex && body.Chain == p.chain
 			epochs, err := wire.Epochs(body)
 			if err != nil || !same {
-				return "", refuse(wire.ContextChanged, textUnknownCap).because(err)
+				return "", 0, refuse(wire.ContextChanged, textUnknownCap).because(err)
 			}
-			return epochs[s.Name], nil
+			return epochs[s.Name], until, nil
 		}
 	}
-	return "", refuse(wire.ContextChanged, textUnknownCap)
+	return "", 0, refuse(wire.ContextChanged, textUnknownCap)
 }
 
 func storedBody(packet []byte) (*wire.Capabilities, error) {

@@ -63,6 +63,7 @@ type opening struct {
 	grant      *int64 // what admits the principal, where a grant is needed
 	capability string
 	epoch      string // the epoch its manifest names for the service
+	until      uint64 // when that manifest expires
 	query      Query
 	canonical  []byte // of the query
 	scope      []byte
@@ -120,11 +121,11 @@ func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
 	if len(in.body) > int(o.service.MaxRequestBytes) {
 		return refuse(wire.Limited, textBody)
 	}
-	epoch, err := p.honour(ctx, in.capability, o.service)
+	epoch, until, err := p.honour(ctx, in.capability, o.service)
 	if err != nil {
 		return err
 	}
-	o.capability, o.epoch = in.capability, epoch
+	o.capability, o.epoch, o.until = in.capability, epoch, until
 	if want := o.message.RequiredRulesDigest; want != "" && want != o.service.rulesDigest {
 		return refuse(wire.ContextChanged, textRules)
 	}
@@ -212,6 +213,9 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 	if cut.Epoch != o.epoch {
 		return nil, nil, nil, refuse(wire.ResetRequired, textEpoch)
 	}
+	if cut.Now >= o.until {
+		return nil, nil, nil, refuse(wire.Expired, textManifestOld)
+	}
 	t := cut.Now
 	if cut.Due { // the budget is spent, or the second turned: T is the time up to which the log is complete
 		t = cut.Evaluated
@@ -276,5 +280,5 @@ func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session,
 	if err := s.feed.Advance(ctx, tx, s.t); err != nil {
 		return 0, fmt.Errorf("lookup: keep the time: %w", err)
 	}
-	return p.enter(ctx, tx, s.feed.ID(), s.service, int64(retained), math.MaxInt64-1, math.MaxInt64-1)
+	return p.enter(ctx, tx, s.feed.ID(), s.service, s.w, int64(retained), math.MaxInt64-1, math.MaxInt64-1)
 }

@@ -20,12 +20,24 @@ func (p *Provider) Grant(ctx context.Context, service string, identity [33]byte)
 	if err := p.listed(service); err != nil {
 		return false, err
 	}
-	tag, err := p.pool.Exec(ctx, `insert into service_grant (service, identity, granted_at) values ($1, $2, `+clock+`)
-		on conflict (service, identity) do nothing`, service, identity[:])
+	s := p.services[service]
+	var changes uint64
+	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `insert into service_grant (service, identity, granted_at) values ($1, $2, `+clock+`)
+			on conflict (service, identity) do nothing`, service, identity[:])
+		if changed = tag.RowsAffected() == 1; err != nil || !changed {
+			return err
+		}
+		changes, err = p.note(ctx, tx, s)
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("lookup: grant: %w", err)
 	}
-	return tag.RowsAffected() == 1, nil
+	if changed {
+		p.marked(s.feed.ID(), service, changes)
+	}
+	return changed, nil
 }
 
 // Revoke takes an identity's grant away and ends its sessions for ever: granting again revives none of them. It reports
@@ -34,7 +46,9 @@ func (p *Provider) Revoke(ctx context.Context, service string, identity [33]byte
 	if err := p.listed(service); err != nil {
 		return false, err
 	}
+	s := p.services[service]
 	var list []ended
+	var changes uint64
 	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from service_grant where service = $1 and identity = $2`, service, identity[:])
 		if err != nil {
@@ -43,12 +57,20 @@ func (p *Provider) Revoke(ctx context.Context, service string, identity [33]byte
 		changed = tag.RowsAffected() == 1
 		// A session whose Open is committing meanwhile is not seen here: the gate finds that its grant is gone.
 		list, err = p.end(ctx, tx, stateRevoked, `s.service = $2 and s.principal = $3 and s.grant_id is not null`, service, identity[:])
+		if err != nil || !changed {
+			return err
+		}
+		// A database that has lost a revocation must be known by it.
+		changes, err = p.note(ctx, tx, s)
 		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("lookup: revoke: %w", err)
 	}
 	p.told(list)
+	if changed {
+		p.marked(s.feed.ID(), service, changes)
+	}
 	return changed, nil
 }
 
