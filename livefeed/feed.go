@@ -28,8 +28,7 @@ type Feed struct {
 	// writer is the backend process id of the committer's connection while a transaction of ours is on it, else 0: the
 	// listener leaves such notifications to the committer, which publishes without reading anything.
 	writer atomic.Uint32
-	// target is the highest head anybody told us of; nudged wakes followLoop to look at it.
-	target atomic.Uint64
+	// nudged wakes followLoop to look at what is to be announced.
 	nudged chan struct{}
 }
 
@@ -38,6 +37,7 @@ type hooks struct {
 	planned   func()                  // the transaction's writes are planned, none is sent
 	sent      func(pid uint32)        // the writes and the commit are on their way, no answer was read
 	committed func(last uint64) error // committed, nobody was woken yet; an error stands for an answer that was lost
+	turned    func() error            // a rotation is committed; an error stands for an answer that was lost
 }
 
 func newFeed(s *Store, name string) *Feed {

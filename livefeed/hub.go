@@ -9,7 +9,9 @@ type hub struct {
 
 	// mu guards what follows. Nothing else is locked and nothing blocks while it is held.
 	mu        sync.Mutex
+	era       uint64 // the feed's last break that this process knows of: sequences of different eras are not comparable
 	published uint64 // every group <= published was announced to whoever was registered then
+	target    uint64 // the greatest head anybody told us of
 	waiters   map[Selector]map[*Waiter]struct{}
 	size      int
 }
@@ -96,11 +98,45 @@ func (h *hub) waiting() int {
 	return h.size
 }
 
-// position returns how far the log was announced, and whether anybody would hear more.
-func (h *hub) position() (published uint64, anybody bool) {
+// reach is how far a feed's log is announced and known.
+type reach struct {
+	era, published, target uint64
+	anybody                bool // somebody would hear more
+}
+
+func (h *hub) reach() reach {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.published, h.size > 0
+	return reach{era: h.era, published: h.published, target: h.target, anybody: h.size > 0}
+}
+
+// see says that the head is at least this in an era, and reports whether there is more to announce. A new era wakes
+// everybody: it may begin far below what was announced.
+func (h *hub) see(era, head uint64) (behind bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if era > h.era {
+		h.begin(era, head)
+	}
+	if era == h.era {
+		h.target = max(h.target, head)
+	}
+	return h.target > h.published
+}
+
+// begin starts an era. The caller holds mu.
+func (h *hub) begin(era, head uint64) {
+	h.era, h.published, h.target = era, head, head
+	h.wakeAll()
+}
+
+// wakeAll wakes everybody. The caller holds mu.
+func (h *hub) wakeAll() {
+	for _, set := range h.waiters {
+		for w := range set {
+			w.wake()
+		}
+	}
 }
 
 // announcement is what some groups mean to waiters.
@@ -121,20 +157,20 @@ func (a *announcement) add(g *Group) {
 	}
 }
 
-// publish announces the groups first..last. It returns false if groups before first were not announced yet: those are
-// for followLoop to read, and so is telling of this range again.
-func (h *hub) publish(first, last uint64, a announcement) bool {
+// publish announces the groups first..last of an era. It returns false if groups before first were not announced yet: those
+// are for followLoop to read, and so is telling of this range again.
+func (h *hub) publish(era, first, last uint64, a announcement) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if last <= h.published {
+	if era > h.era {
+		h.begin(era, last)
+		return true
+	}
+	if era < h.era || last <= h.published {
 		return true
 	}
 	if a.everyone {
-		for _, set := range h.waiters {
-			for w := range set {
-				w.wake()
-			}
-		}
+		h.wakeAll()
 	} else {
 		for s := range a.selectors {
 			for w := range h.waiters[s] {
@@ -149,6 +185,7 @@ func (h *hub) publish(first, last uint64, a announcement) bool {
 		return false
 	}
 	h.published = last
+	h.target = max(h.target, last)
 	return true
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Commits of other processes arrive as notifications, payload "feed id:head". They are hints: one that is lost costs
-// the backstop's period and nothing else.
+// Commits of other processes arrive as notifications, payload "feed id:head:era", and breaks of an epoch as "feed id:!". They
+// are hints: one that is lost costs the backstop's period and nothing else.
 
 const (
 	notifyChannel = "overlayd_feed"
@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	headsRead  = `select feed_id, head from feed_head where feed_id = any($1)`
+	headsRead  = `select h.feed_id, f.broken, h.head from feed_head h join feed f on f.id = h.feed_id where h.feed_id = any($1)`
 	followRead = `select seq, changes from feed_group where feed_id = $1 and seq > $2 and seq <= $3 order by seq limit $4`
 )
 
@@ -104,10 +104,16 @@ func closeConn(conn *pgx.Conn) {
 }
 
 func (s *Store) notified(pid uint32, payload string) {
-	left, right, ok := strings.Cut(payload, ":")
-	id, err1 := strconv.ParseInt(left, 10, 32)
-	head, err2 := strconv.ParseUint(right, 10, 63)
-	if !ok || err1 != nil || err2 != nil {
+	left, rest, ok := strings.Cut(payload, ":")
+	id, err := strconv.ParseInt(left, 10, 32)
+	if ok && err == nil && rest == breakPayload {
+		s.lookNow()
+		return
+	}
+	middle, right, ok := strings.Cut(rest, ":")
+	head, err1 := strconv.ParseUint(middle, 10, 63)
+	era, err2 := strconv.ParseUint(right, 10, 63)
+	if !ok || err != nil || err1 != nil || err2 != nil {
 		s.log.Warn("livefeed: a notification of unknown form was left alone", "channel", notifyChannel)
 		return
 	}
@@ -117,8 +123,16 @@ func (s *Store) notified(pid uint32, payload string) {
 		}
 		// Our committer announces its own commit, from memory.
 		if pid == 0 || f.writer.Load() != pid {
-			f.nudge(head)
+			f.see(era, head)
 		}
+	}
+}
+
+// lookNow has the backstop read the heads at once.
+func (s *Store) lookNow() {
+	select {
+	case s.looking <- struct{}{}:
+	default:
 	}
 }
 
@@ -132,6 +146,7 @@ func (s *Store) backstopLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-s.looking:
 		}
 		work, cancel := context.WithTimeout(ctx, attemptTimeout)
 		err := s.readHeads(work, s.cfg.Pool)
@@ -160,9 +175,9 @@ func (s *Store) readHeads(ctx context.Context, q Querier) error {
 		return fmt.Errorf("read the heads: %w", err)
 	}
 	var id int32
-	var head int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &head}, func() error {
-		byID[id].nudge(uint64(head))
+	var broken, head int64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &broken, &head}, func() error {
+		byID[id].see(uint64(broken), uint64(head))
 		return nil
 	}); err != nil {
 		return fmt.Errorf("read the heads: %w", err)
@@ -170,15 +185,9 @@ func (s *Store) readHeads(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// nudge says that the feed's head is at least this.
-func (f *Feed) nudge(head uint64) {
-	for {
-		old := f.target.Load()
-		if head <= old || f.target.CompareAndSwap(old, head) {
-			break
-		}
-	}
-	if published, _ := f.hub.position(); head <= published {
+// see says that the feed's head is at least this in the era that the break at turn era began.
+func (f *Feed) see(era, head uint64) {
+	if !f.hub.see(era, head) {
 		return
 	}
 	select {
@@ -207,24 +216,23 @@ func (f *Feed) follow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	for {
-		target := f.target.Load()
-		published, anybody := f.hub.position()
-		if published >= target {
+		r := f.hub.reach()
+		if r.published >= r.target {
 			return nil
 		}
-		if !anybody { // whoever registers from now on reads the log after that, and finds them there
-			f.hub.publish(published+1, target, announcement{})
+		if !r.anybody { // whoever registers from now on reads the log after that, and finds them there
+			f.hub.publish(r.era, r.published+1, r.target, announcement{})
 			continue
 		}
-		if target-published > followGroups {
-			f.hub.publish(published+1, target, announcement{everyone: true})
+		if r.target-r.published > followGroups {
+			f.hub.publish(r.era, r.published+1, r.target, announcement{everyone: true})
 			continue
 		}
-		a, last, err := f.announcementOf(ctx, published, target)
+		a, last, err := f.announcementOf(ctx, r.published, r.target)
 		if err != nil {
 			return err
 		}
-		f.hub.publish(published+1, last, a)
+		f.hub.publish(r.era, r.published+1, last, a)
 	}
 }
 

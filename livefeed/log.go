@@ -34,6 +34,7 @@ type LogPage struct {
 	Now      uint64 // T
 	Due      bool   // a timer with a deadline <= Now is not logged yet
 	Epoch    string
+	Broken   uint64 // turn of the feed's last break: what was promised at an earlier turn is void
 }
 
 // The statements check floor, tag and head in the same snapshot as the rows, so that a hole or a rewritten history
@@ -42,7 +43,7 @@ type LogPage struct {
 const (
 	logHead = `
 with s as materialized (
-  select f.epoch, fl.floor, h.head, h.tag, t.now,
+  select f.epoch, f.broken, fl.floor, h.head, h.tag, t.now,
          case when $2 = fl.floor then fl.tag else (select g.tag from feed_group g where g.feed_id = $1 and g.seq = $2) end as after_tag,
          coalesce(` + firstDeadline + ` <= t.now, false) as due
   from feed f
@@ -52,7 +53,7 @@ with s as materialized (
   cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
   where f.id = $1
 )
-select s.epoch, s.floor, s.head, s.tag, s.now, s.due, s.after_tag is not distinct from $3::bytea,
+select s.epoch, s.broken, s.floor, s.head, s.tag, s.now, s.due, s.after_tag is not distinct from $3::bytea,
        g.seq, g.tag, g.committed_at, case when g.before < $5 then g.changes end
 from s left join lateral (
   select k.seq, k.tag, k.committed_at, k.changes,
@@ -91,7 +92,8 @@ func (f *Feed) logStatement(l LogQuery) (string, []any) {
 }
 
 // Log reads the groups after a position in one statement. It is Reset when the position is below the floor or above
-// the head, when its tag is another one, and when the log has a hole.
+// the head, when its tag is another one, and when the log has a hole; beyond the head or with another tag the error is
+// [ErrRewritten] too.
 func (f *Feed) Log(ctx context.Context, q Querier, l LogQuery) (LogPage, error) {
 	if l.Limit < 1 || l.Limit > MaxLogGroups {
 		return LogPage{}, fmt.Errorf("livefeed: log query out of range: limit %d", l.Limit)
@@ -118,7 +120,7 @@ func (f *Feed) Log(ctx context.Context, q Querier, l LogQuery) (LogPage, error) 
 func scanLog(rows pgx.Rows, l LogQuery, dense bool) (LogPage, error) {
 	defer rows.Close()
 	var page LogPage
-	var floor, head, now int64
+	var broken, floor, head, now int64
 	var tag []byte
 	var same, cut bool
 	first := true
@@ -126,7 +128,7 @@ func scanLog(rows pgx.Rows, l LogQuery, dense bool) (LogPage, error) {
 	for rows.Next() {
 		var seq, at *int64
 		var groupTag, record []byte
-		if err := rows.Scan(&page.Epoch, &floor, &head, &tag, &now, &page.Due, &same, &seq, &groupTag, &at, &record); err != nil {
+		if err := rows.Scan(&page.Epoch, &broken, &floor, &head, &tag, &now, &page.Due, &same, &seq, &groupTag, &at, &record); err != nil {
 			return LogPage{}, err
 		}
 		if first {
@@ -134,7 +136,7 @@ func scanLog(rows pgx.Rows, l LogQuery, dense bool) (LogPage, error) {
 			if err := checkPosition(l.After, uint64(floor), uint64(head), same); err != nil {
 				return LogPage{}, err
 			}
-			page.Head, page.HeadTag, page.Now = uint64(head), [8]byte(tag), uint64(now)
+			page.Head, page.HeadTag, page.Now, page.Broken = uint64(head), [8]byte(tag), uint64(now), uint64(broken)
 		}
 		if seq == nil {
 			break
@@ -179,9 +181,9 @@ func checkPosition(after, floor, head uint64, sameTag bool) error {
 	case after < floor:
 		return resetFault("the position is before the retained log")
 	case after > head:
-		return resetFault("the position is beyond the head of the log")
+		return faultf(Reset, ErrRewritten, "the position is beyond the head of the log")
 	case !sameTag:
-		return resetFault("the log was rewritten since: it holds another group at the position")
+		return faultf(Reset, ErrRewritten, "the log was rewritten since: it holds another group at the position")
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ type plan struct {
 	now      uint64
 	due      bool   // a timer is due at now
 	clock    uint64 // what the clock row says
+	era      uint64 // turn of the epoch's last break
 	limits   []AdmissionLimit
 	keys     map[[16]byte]knownKey
 	rows     map[Outpoint]*row // of every outpoint the batch names: the present version, or nil

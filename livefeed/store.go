@@ -3,7 +3,6 @@ package livefeed
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -103,6 +102,7 @@ type Store struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
+	looking chan struct{} // wakes the backstop
 
 	// mu guards what follows. It is held for no I/O and before no other lock.
 	mu    sync.Mutex
@@ -150,12 +150,12 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
 	}
-	return &Store{cfg: c, log: c.Log, metrics: m, feeds: map[string]*Feed{}}, nil
+	return &Store{cfg: c, log: c.Log, metrics: m, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1)}, nil
 }
 
 const (
 	feedInsert = `insert into feed (name, network, genesis, epoch) values ($1, $2, $3, $4) on conflict (name) do nothing returning id`
-	feedFind   = `select f.id, f.network, f.genesis, h.head from feed f join feed_head h on h.feed_id = f.id where f.name = $1`
+	feedFind   = `select f.id, f.network, f.genesis, f.broken, h.head from feed f join feed_head h on h.feed_id = f.id where f.name = $1`
 )
 
 // Ensure opens the feed, and creates it with a random epoch if it is not there. A feed's chain is fixed for its life:
@@ -167,14 +167,13 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 	if f := s.Feed(name); f != nil {
 		return f, f.sameChain(chain)
 	}
-	var head int64
+	var broken, head int64
 	f := newFeed(s, name)
 	err := pgx.BeginFunc(ctx, s.cfg.Writer, func(tx pgx.Tx) error {
-		var random [40]byte
-		rand.Read(random[:])
-		epoch, tag := hex.EncodeToString(random[:32]), random[32:] // a Hex32, which every peer takes for an epoch
+		tag := make([]byte, 8)
+		rand.Read(tag)
 		var id int32
-		err := tx.QueryRow(ctx, feedInsert, name, chain.Network, chain.Genesis[:], epoch).Scan(&id)
+		err := tx.QueryRow(ctx, feedInsert, name, chain.Network, chain.Genesis[:], newEpoch()).Scan(&id)
 		switch {
 		case err == nil:
 			b := &pgx.Batch{}
@@ -189,7 +188,7 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 		}
 		// A lost race shows the winner's row: this is a later statement.
 		var genesis []byte
-		if err := tx.QueryRow(ctx, feedFind, name).Scan(&f.id, &f.chain.Network, &genesis, &head); err != nil {
+		if err := tx.QueryRow(ctx, feedFind, name).Scan(&f.id, &f.chain.Network, &genesis, &broken, &head); err != nil {
 			return err
 		}
 		f.chain.Genesis = [32]byte(genesis)
@@ -201,7 +200,7 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 	if err := f.sameChain(chain); err != nil {
 		return nil, err
 	}
-	f.hub.published = uint64(head)
+	f.hub.begin(uint64(broken), uint64(head))
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -31,8 +30,9 @@ const (
   order by v.expires_at, v.order_key limit 1)`
 
 	clockRead = `
-select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false)
+select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false), f.broken
 from feed_clock c
+join feed f on f.id = c.feed_id
 cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
 where c.feed_id = $1`
 
@@ -177,7 +177,7 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 	}
 	if len(pl.groups) == 0 && pl.evaluated == 0 && pl.ruling == nil {
 		rollback(ctx, conn)
-		f.nudge(pl.head) // a commit of ours whose answer was lost is announced now
+		f.see(pl.era, pl.head) // a commit of ours whose answer was lost is announced now
 		return pl, nil
 	}
 	if sending != nil {
@@ -208,8 +208,8 @@ func (f *Feed) committed(pl *plan) {
 	for i := range pl.groups {
 		a.add(&pl.groups[i])
 	}
-	if !f.hub.publish(pl.first+1, pl.head, a) {
-		f.nudge(pl.head)
+	if !f.hub.publish(pl.era, pl.first+1, pl.head, a) {
+		f.see(pl.era, pl.head)
 	}
 	m := f.store.metrics
 	m.groups.WithLabelValues(f.name).Add(float64(len(pl.groups)))
@@ -238,11 +238,11 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 		return nil
 	})
 	b.Queue(clockRead, f.id).QueryRow(func(r pgx.Row) error {
-		var now, clock int64
-		if err := r.Scan(&now, &clock, &pl.due); err != nil {
+		var now, clock, era int64
+		if err := r.Scan(&now, &clock, &pl.due, &era); err != nil {
 			return fmt.Errorf("read the clock: %w", err)
 		}
-		pl.now, pl.clock = uint64(now), uint64(clock)
+		pl.now, pl.clock, pl.era = uint64(now), uint64(clock), uint64(era)
 		return nil
 	})
 	b.Queue(limitsGet, f.id).Query(func(rows pgx.Rows) (err error) {
@@ -384,7 +384,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 	}
 	if len(pl.groups) > 0 {
 		b.Queue(headWriting, f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions)
-		b.Queue(headNotify, strconv.FormatInt(int64(f.id), 10)+":"+strconv.FormatUint(pl.head, 10))
+		b.Queue(headNotify, fmt.Sprintf("%d:%d:%d", f.id, pl.head, pl.era))
 	}
 	committed := false
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {

@@ -162,13 +162,13 @@ func TestW2_FarBehind(t *testing.T) {
 	f.mustAppendWith(t, startStore(t, db).ensure(t, "f"), 1)
 	w := f.Watch(AttributeSelector("n", "nobody"))
 	defer w.Close()
-	f.target.Store(followGroups + 2)
+	f.hub.see(0, followGroups+2)
 	if err := f.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the wake-up", w.C())
-	if published, _ := f.hub.position(); published != followGroups+2 {
-		t.Errorf("announced up to %d", published)
+	if r := f.hub.reach(); r.published != followGroups+2 {
+		t.Errorf("announced up to %d", r.published)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestW2_AHoleWakesEverybody(t *testing.T) {
 			exec(t, n, damage)
 			w := f.Watch(AttributeSelector("n", "nobody"))
 			defer w.Close()
-			f.target.Store(3)
+			f.hub.see(0, 3)
 			if err := f.follow(t.Context()); err != nil {
 				t.Fatal(err)
 			}
