@@ -141,34 +141,55 @@ type Retention struct {
 }
 
 // Quotas bound what clients may ask for and leave behind (row O10). A client is
-// an identity, or for anonymous callers an address (see TrustedProxies). The
-// first group is about load: what is above it is answered `unavailable`, to be
-// tried again. The second is about what lasts: above it, `limited`.
+// an identity, or for anonymous callers an address, of IPv6 its /64 (see
+// TrustedProxies).
+//
+// The first group is about load and is counted by each process by itself; what is
+// above it is answered `unavailable`, to be tried again. The second group is about
+// what lasts and is counted in the database, over all processes; above it an Open
+// is `limited`.
 type Quotas struct {
-	// OpensPerSecond is how many new sessions a client may open a second, counted
-	// by each process, on average. Bounds: 1..1000000. Default: 5.
-	OpensPerSecond uint32 `koanf:"opensPerSecond"`
-	// OpenBurst is how many at once, before that rate counts. Bounds: 1..1000000.
-	// Default: 20.
+	// OpensPerSecond is how many new sessions a client may open a second, on
+	// average. A fraction is allowed. Bounds: 0.001..1000000. Default: 20.
+	OpensPerSecond float64 `koanf:"opensPerSecond"`
+	// OpenBurst is how many it may open at once after a rest. Bounds: 1..1000000.
+	// Default: 200.
 	OpenBurst uint32 `koanf:"openBurst"`
-	// Waiters bounds the long polls that wait in this process. Bounds:
-	// 1..1000000. Default: 20000.
+	// ServiceOpensPerSecond is the same rate for all clients of a service
+	// together. Bounds: 0.001..1000000. Default: 500.
+	ServiceOpensPerSecond float64 `koanf:"serviceOpensPerSecond"`
+	// ServiceOpenBurst is their burst. Bounds: 1..1000000. Default: 2000.
+	ServiceOpenBurst uint32 `koanf:"serviceOpenBurst"`
+	// Clients is of how many clients it is remembered how fast they open; those
+	// beyond share one rate. 16384 take about 4 MB. Bounds: 1..1000000.
+	// Default: 16384.
+	Clients uint32 `koanf:"clients"`
+	// Waiters bounds the long polls that sleep. Bounds: 1..1000000. Default: 20000.
 	Waiters uint32 `koanf:"waiters"`
-	// WaitersPerClient bounds those of one client. Bounds: 1..1000000. Default: 64.
+	// WaitersPerClient bounds those of one client. Bounds: 1..1000000.
+	// Default: 1000.
 	WaitersPerClient uint32 `koanf:"waitersPerClient"`
-	// Requests bounds the requests that this process works on, waiting polls not
-	// counted. Bounds: 1..1000000. Default: 1024.
+	// Requests bounds the answers built at once; each may take a few times
+	// maxResponseBytes of memory. 0 means four for each of
+	// database.maxConnections. Bounds: 0..100000. Default: 0.
 	Requests uint32 `koanf:"requests"`
+	// RequestsWaiting bounds the requests that wait for their turn to be built.
+	// Bounds: 1..1000000. Default: 4096.
+	RequestsWaiting uint32 `koanf:"requestsWaiting"`
+	// RequestWaitMs is how long each of them waits. Bounds: 1..60000 ms.
+	// Default: 5000.
+	RequestWaitMs uint32 `koanf:"requestWaitMs"`
 
-	// SessionsPerClient bounds the open sessions of a client at a service, in the
-	// database. Bounds: 1..1000000000. Default: 64.
+	// SessionsPerClient bounds the sessions of one service that a client holds:
+	// opened, not closed, replayUntil not reached. Bounds: 1..1000000000.
+	// Default: 256.
 	SessionsPerClient uint64 `koanf:"sessionsPerClient"`
-	// Sessions bounds the open sessions of each service. Bounds: 1..1000000000.
+	// Sessions bounds the sessions that a service holds. Bounds: 1..1000000000.
 	// Default: 100000.
 	Sessions uint64 `koanf:"sessions"`
-	// RetainedBytes bounds what the open sessions of each service keep in the
-	// database: first answers and requests. Row versions and log are not counted.
-	// Bounds: 4194304..1125899906842624 bytes. Default: 10737418240.
+	// RetainedBytes bounds what those keep in the database: first answers and
+	// requests. Row versions and log are not counted. Bounds:
+	// 65536..1125899906842624 bytes. Default: 10737418240.
 	RetainedBytes uint64 `koanf:"retainedBytes"`
 }
 
@@ -291,28 +312,33 @@ func (c *Config) FeedNames() []string {
 // defaults is the lowest layer, keyed as in the file.
 func defaults() map[string]any {
 	return map[string]any{
-		"listen":                     ":8443",
-		"operator.listen":            "127.0.0.1:8081",
-		"database.maxConnections":    20,
-		"database.writerConnections": 6,
-		"database.notifications":     true,
-		"database.pollMs":            250,
-		"limits.queueBytes":          64 << 20,
-		"limits.scanRows":            8192,
-		"limits.scanBytes":           8 << 20,
-		"retention.everySeconds":     10,
-		"quotas.opensPerSecond":      5,
-		"quotas.openBurst":           20,
-		"quotas.waiters":             20000,
-		"quotas.waitersPerClient":    64,
-		"quotas.requests":            1024,
-		"quotas.sessionsPerClient":   64,
-		"quotas.sessions":            100000,
-		"quotas.retainedBytes":       10 << 30,
-		"manifestSeconds":            86400,
-		"shutdownSeconds":            30,
-		"log.level":                  "info",
-		"log.format":                 "auto",
+		"listen":                       ":8443",
+		"operator.listen":              "127.0.0.1:8081",
+		"database.maxConnections":      20,
+		"database.writerConnections":   6,
+		"database.notifications":       true,
+		"database.pollMs":              250,
+		"limits.queueBytes":            64 << 20,
+		"limits.scanRows":              8192,
+		"limits.scanBytes":             8 << 20,
+		"retention.everySeconds":       10,
+		"quotas.opensPerSecond":        20,
+		"quotas.openBurst":             200,
+		"quotas.serviceOpensPerSecond": 500,
+		"quotas.serviceOpenBurst":      2000,
+		"quotas.clients":               16384,
+		"quotas.waiters":               20000,
+		"quotas.waitersPerClient":      1000,
+		"quotas.requests":              0,
+		"quotas.requestsWaiting":       4096,
+		"quotas.requestWaitMs":         5000,
+		"quotas.sessionsPerClient":     256,
+		"quotas.sessions":              100000,
+		"quotas.retainedBytes":         10 << 30,
+		"manifestSeconds":              86400,
+		"shutdownSeconds":              30,
+		"log.level":                    "info",
+		"log.format":                   "auto",
 	}
 }
 

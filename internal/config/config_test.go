@@ -119,6 +119,8 @@ func TestG1_WhatNobodyKnowsIsAnErrorThatNamesIt(t *testing.T) {
 		"above 32 bits":        {file: "services: [{maxWaitMs: 4294967296}]\n", want: []string{"services[0].maxWaitMs must be"}},
 		"a number for text":    {file: "chain: {genesisHash: 0000}\n", want: []string{"chain.genesisHash must be text; put it in quotes"}},
 		"no value":             {file: "services:\n", want: []string{"services has no value"}},
+		"a rate that is none":  {file: "quotas: {opensPerSecond: .inf, serviceOpensPerSecond: fast}\n", want: []string{"quotas.opensPerSecond must be a number", "quotas.serviceOpensPerSecond must be a number"}},
+		"a rate in a variable": {environ: []string{"OVERLAYD_QUOTAS_OPENSPERSECOND=NaN"}, want: []string{"OVERLAYD_QUOTAS_OPENSPERSECOND is \"NaN\": write a number"}},
 		"an object for a list": {file: "services: {name: a}\n", want: []string{"services must be a list"}},
 		"a text for an object": {file: "chain: main\n", want: []string{"chain must hold settings"}},
 		"a word for a truth":   {file: "localDevelopment: maybe\n", want: []string{"localDevelopment must be true or false"}},
@@ -265,7 +267,8 @@ func TestG3_PrintedConfigurationIsInForceAndHoldsNoSecret(t *testing.T) {
 		"trustedProxies: [] # default\n",
 		"stateFile: \"\" # default\n",
 		"  everySeconds: 10 # default\n",
-		"  sessionsPerClient: 64 # default\n",
+		"  opensPerSecond: 20 # default\n",
+		"  sessionsPerClient: 256 # default\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("missing %q in\n%s", want, text)

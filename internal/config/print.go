@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -114,6 +115,11 @@ func scalar(v reflect.Value) *yaml.Node {
 		n.Tag, n.Value = "!!bool", strconv.FormatBool(v.Bool())
 	case reflect.Uint32, reflect.Uint64:
 		n.Tag, n.Value = "!!int", strconv.FormatUint(v.Uint(), 10)
+	case reflect.Float64:
+		n.Tag, n.Value = "!!float", decimal(v.Float())
+		if v.Float() == math.Trunc(v.Float()) {
+			n.Tag = "!!int"
+		}
 	default:
 		n.Tag, n.Value = "!!str", v.String()
 	}

@@ -3,20 +3,27 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// quotaBounds are the bounds that the doc comments of Quotas state.
-var quotaBounds = map[string][2]uint64{
-	"opensPerSecond":    {1, 1000000},
-	"openBurst":         {1, 1000000},
-	"waiters":           {1, 1000000},
-	"waitersPerClient":  {1, 1000000},
-	"requests":          {1, 1000000},
-	"sessionsPerClient": {1, 1000000000},
-	"sessions":          {1, 1000000000},
-	"retainedBytes":     {4194304, 1125899906842624},
+// quotaBounds are values just below, at the least, at the most and just above the
+// bounds that the doc comments of Quotas state; "" where there is nothing below.
+var quotaBounds = map[string][4]string{
+	"opensPerSecond":        {"0", "0.001", "1000000", "1000000.1"},
+	"openBurst":             {"0", "1", "1000000", "1000001"},
+	"serviceOpensPerSecond": {"0.0009", "0.001", "1000000", "1000001"},
+	"serviceOpenBurst":      {"0", "1", "1000000", "1000001"},
+	"clients":               {"0", "1", "1000000", "1000001"},
+	"waiters":               {"0", "1", "1000000", "1000001"},
+	"waitersPerClient":      {"0", "1", "1000000", "1000001"},
+	"requests":              {"", "0", "100000", "100001"},
+	"requestsWaiting":       {"0", "1", "1000000", "1000001"},
+	"requestWaitMs":         {"0", "1", "60000", "60001"},
+	"sessionsPerClient":     {"0", "1", "1000000000", "1000000001"},
+	"sessions":              {"0", "1", "1000000000", "1000000001"},
+	"retainedBytes":         {"65535", "65536", "1125899906842624", "1125899906842625"},
 }
 
 func TestO10_EveryQuotaHasADefaultAndBounds(t *testing.T) {
@@ -27,34 +34,59 @@ func TestO10_EveryQuotaHasADefaultAndBounds(t *testing.T) {
 	}
 	for i := range quotas.NumField() {
 		name := quotas.Field(i).Tag.Get("koanf")
-		bounds, ok := quotaBounds[name]
-		if !ok {
-			t.Errorf("the bounds of quotas.%s are not tested", name)
-			continue
-		}
-		for value, good := range map[uint64]bool{bounds[0] - 1: false, bounds[0]: true, bounds[1]: true, bounds[1] + 1: false} {
-			l, err := Load(Input{File: write(t, complete+fmt.Sprintf("quotas: {%s: %d}\n", name, value))})
+		bounds := quotaBounds[name]
+		for at, value := range bounds {
+			if value == "" {
+				continue
+			}
+			l, err := Load(Input{File: write(t, complete+fmt.Sprintf("quotas: {%s: %s}\n", name, value))})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := reflect.ValueOf(l.Quotas).Field(i).Uint(); got != value {
-				t.Errorf("quotas.%s is %d, was set to %d", name, got, value)
+			if got := fmt.Sprint(scalar(reflect.ValueOf(l.Quotas).Field(i)).Value); got != value {
+				t.Errorf("quotas.%s is %s, was set to %s", name, got, value)
 			}
 			err = l.Validate()
-			says := fmt.Sprintf("quotas.%s is %d; set it to %d..%d", name, value, bounds[0], bounds[1])
-			if good && err != nil || !good && (len(faults(err)) != 1 || !strings.HasPrefix(err.Error(), says)) {
-				t.Errorf("quotas.%s: %d gives %v", name, value, err)
+			says := fmt.Sprintf("quotas.%s is %s; set it to %s..%s", name, value, bounds[1], bounds[2])
+			if good := at == 1 || at == 2; good && err != nil || !good && (len(faults(err)) != 1 || !strings.HasPrefix(err.Error(), says)) {
+				t.Errorf("quotas.%s: %s gives %v", name, value, err)
 			}
 		}
-		l, err := Load(Input{File: write(t, complete), Environ: []string{"OVERLAYD_" + variable("quotas."+name) + "=4194305"}})
+		l, err := Load(Input{File: write(t, complete), Environ: []string{"OVERLAYD_" + variable("quotas."+name) + "=77777"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := reflect.ValueOf(l.Quotas).Field(i).Uint(); got != 4194305 {
-			t.Errorf("quotas.%s is %d in spite of its variable", name, got)
+		if got := fmt.Sprint(scalar(reflect.ValueOf(l.Quotas).Field(i)).Value); got != "77777" {
+			t.Errorf("quotas.%s is %s in spite of its variable", name, got)
 		}
-		if n, ok := defaults()["quotas."+name].(int); !ok || uint64(n) < bounds[0] || uint64(n) > bounds[1] {
-			t.Errorf("quotas.%s has the default %v", name, defaults()["quotas."+name])
+	}
+	l, err := Load(Input{File: write(t, complete)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Validate(); err != nil {
+		t.Errorf("the defaults are out of their bounds: %v", err)
+	}
+}
+
+func TestO10_ARateMayHaveAFraction(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]float64{"0.05": 0.05, "3": 3, "2.5e1": 25} {
+		l, err := Load(Input{File: write(t, complete+"quotas: {opensPerSecond: "+text+"}\n")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := l.WriteYAML(&b); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(Input{File: write(t, b.String())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Quotas.OpensPerSecond != want || again.Quotas.OpensPerSecond != want ||
+			!strings.Contains(b.String(), "  opensPerSecond: "+strconv.FormatFloat(want, 'f', -1, 64)+" # file ") {
+			t.Errorf("%s is %v, printed and read again %v:\n%s", text, l.Quotas.OpensPerSecond, again.Quotas.OpensPerSecond, b.String())
 		}
 	}
 }

@@ -51,6 +51,12 @@ func parseText(key, text string) (any, error) {
 			return nil, fmt.Errorf("is %q: write a whole number from 0 to %s", text, largest(t))
 		}
 		return n, nil
+	case reflect.Float64:
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+			return nil, fmt.Errorf("is %q: write a number", text)
+		}
+		return n, nil
 	case reflect.Slice:
 		var list []any
 		for part := range strings.SplitSeq(text, ",") {
@@ -123,6 +129,16 @@ func (c *checker) value(key string, v any, t reflect.Type) {
 		if !wholeNumber(v, t) {
 			c.fault(key, "must be a whole number from 0 to %s", largest(t))
 		}
+	case reflect.Float64:
+		switch n := v.(type) {
+		case int, int64, uint64:
+			return
+		case float64:
+			if !math.IsNaN(n) && !math.IsInf(n, 0) {
+				return
+			}
+		}
+		c.fault(key, "must be a number")
 	case reflect.Struct:
 		m, ok := v.(map[string]any)
 		if !ok {
@@ -201,3 +217,6 @@ func largest(t reflect.Type) string {
 	}
 	return strconv.FormatUint(math.MaxUint32, 10)
 }
+
+// decimal is a number as people write it.
+func decimal(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

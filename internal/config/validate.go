@@ -53,6 +53,13 @@ func (v *validator) within(key string, n, low, high uint64, unit string) {
 	}
 }
 
+// rate checks an inclusive range of a number that may have a fraction.
+func (v *validator) rate(key string, n, low, high float64) {
+	if !(n >= low && n <= high) { // so that NaN is refused
+		v.fault("%s is %s; set it to %s..%s", key, decimal(n), decimal(low), decimal(high))
+	}
+}
+
 func (c *Config) checkBase(v *validator) {
 	switch {
 	case c.BaseURL == "":
@@ -118,14 +125,19 @@ func (c *Config) checkFiles(v *validator) {
 
 func (q *Quotas) check(v *validator) {
 	const many, lasting = 1000000, 1000000000
-	v.within("quotas.opensPerSecond", uint64(q.OpensPerSecond), 1, many, "")
+	v.rate("quotas.opensPerSecond", q.OpensPerSecond, 0.001, many)
 	v.within("quotas.openBurst", uint64(q.OpenBurst), 1, many, "")
+	v.rate("quotas.serviceOpensPerSecond", q.ServiceOpensPerSecond, 0.001, many)
+	v.within("quotas.serviceOpenBurst", uint64(q.ServiceOpenBurst), 1, many, "")
+	v.within("quotas.clients", uint64(q.Clients), 1, many, "")
 	v.within("quotas.waiters", uint64(q.Waiters), 1, many, "")
 	v.within("quotas.waitersPerClient", uint64(q.WaitersPerClient), 1, many, "")
-	v.within("quotas.requests", uint64(q.Requests), 1, many, "")
+	v.within("quotas.requests", uint64(q.Requests), 0, 100000, "")
+	v.within("quotas.requestsWaiting", uint64(q.RequestsWaiting), 1, many, "")
+	v.within("quotas.requestWaitMs", uint64(q.RequestWaitMs), 1, 60000, " milliseconds")
 	v.within("quotas.sessionsPerClient", q.SessionsPerClient, 1, lasting, "")
 	v.within("quotas.sessions", q.Sessions, 1, lasting, "")
-	v.within("quotas.retainedBytes", q.RetainedBytes, wire.MaxResponseBytes, 1<<50, " bytes")
+	v.within("quotas.retainedBytes", q.RetainedBytes, wire.MinResponseBytes, 1<<50, " bytes")
 }
 
 func (c *Config) checkListeners(v *validator) {
