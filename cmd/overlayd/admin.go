@@ -20,13 +20,13 @@ func newAdminCommand(e *env) *cobra.Command {
 	var o operatorOptions
 	c := &cobra.Command{
 		Use:   "admin",
-		Short: "Feeds, sessions, grants and prohibitions of a running provider",
+		Short: "Feeds, sessions, grants, prohibitions, epochs and quotas of a running provider",
 		Long: "Admin is the operator API on the command line. Answers are one JSON object a line on stdout, a table on a\n" +
 			"terminal. What orders something says whether it changed anything, and may be repeated without harm.\n\n" +
 			"Without --operator and --token those of `overlayd dev` in --data are used.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return usagef("admin needs a command: feeds, sessions, grant, revoke, prohibit or allow")
+			return usagef("admin needs a command: feeds, sessions, grant, revoke, prohibit, allow, epoch or quotas")
 		},
 	}
 	o.register(c, true)
@@ -35,6 +35,7 @@ func newAdminCommand(e *env) *cobra.Command {
 		newGrantCommand(e, &o, "grant SERVICE IDENTITY", "Admit an identity to a service with access: list", http.MethodPut),
 		newGrantCommand(e, &o, "revoke SERVICE IDENTITY", "End a grant, and the sessions opened under it, for ever", http.MethodDelete),
 		newProhibitCommand(e, &o), newAllowCommand(e, &o),
+		newEpochCommand(e, &o),
 	)
 	return c
 }
@@ -133,6 +134,24 @@ const maxOrderAnswer = 64 << 10
 
 // order sends what changes something and prints the answer.
 func (o *operatorOptions) order(ctx context.Context, e *env, method, path string, body any) error {
+	return o.answer(ctx, e, method, path, body, func(data []byte) (string, error) {
+		var a struct{ Changed *bool }
+		if err := json.Unmarshal(data, &a); err != nil || a.Changed == nil {
+			return "", errNoAnswer
+		}
+		if !*a.Changed {
+			return "nothing to change: it is so already", nil
+		}
+		return "done", nil
+	})
+}
+
+// errNoAnswer says that what answered is no operator API.
+var errNoAnswer = errors.New("the operator API gave an answer that is none; check the URL of --operator")
+
+// answer sends a request and prints what it is answered: as it came, or on a
+// terminal in the words of say, which also checks it.
+func (o *operatorOptions) answer(ctx context.Context, e *env, method, path string, body any, say func(data []byte) (string, error)) error {
 	if err := o.resolve(e); err != nil {
 		return err
 	}
@@ -141,19 +160,14 @@ func (o *operatorOptions) order(ctx context.Context, e *env, method, path string
 		if err != nil {
 			return fmt.Errorf("the operator API's answer was cut off: %w; run the command again, which does no harm", err)
 		}
-		var a struct{ Changed *bool }
-		if err := json.Unmarshal(data, &a); err != nil || a.Changed == nil {
-			return errors.New("the operator API gave an answer that is none; check the URL of --operator")
-		}
-		if !isTerminal(e.stdout) {
-			_, err = fmt.Fprintln(e.stdout, strings.TrimSpace(string(data)))
+		text, err := say(data)
+		if err != nil {
 			return err
 		}
-		said := "done"
-		if !*a.Changed {
-			said = "nothing to change: it is so already"
+		if !isTerminal(e.stdout) {
+			text = strings.TrimSpace(string(data))
 		}
-		_, err = fmt.Fprintln(e.stdout, said)
+		_, err = fmt.Fprintln(e.stdout, text)
 		return err
 	})
 }

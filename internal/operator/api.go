@@ -128,6 +128,7 @@ func New(c Config) (*API, error) {
 	v1.GET("/feeds/:feed", a.feed)
 	v1.POST("/feeds/:feed/groups", a.appendGroup)
 	v1.POST("/feeds/:feed/import", a.importGroups)
+	v1.POST("/feeds/:feed/epoch", a.rotate)
 	v1.PUT("/feeds/:feed/prohibitions/:outpoint", a.prohibit)
 	v1.DELETE("/feeds/:feed/prohibitions/:outpoint", a.allow)
 	v1.GET("/sessions", a.listSessions)
