@@ -11,7 +11,7 @@
 //	                    +--- other parameters -------> conflict
 //	                    +--- other capability -------> context-changed
 //
-// A fence is inserted once and never updated or deleted, so it costs about a hundred bytes for ever and leaves nothing for
+// A fence is inserted once and never updated or deleted, so it costs about 130 bytes for ever, index included, and leaves nothing for
 // vacuum. What became of the session is told by the session; a fence whose session is gone means expired.
 //
 // # Invariants
@@ -19,8 +19,11 @@
 //   - O2: one key maps to one parameter digest for ever; Compare answers Conflict for any other.
 //   - O3: the key holds no epoch and no manifest; another selection under the same parameters is OtherSelection.
 //   - O5: of any number of concurrent Claims of one key exactly one reports true; the others block until it commits or
-//     rolls back (a unique index, READ COMMITTED).
-//   - O11: nothing here is ever deleted.
+//     rolls back (an exclusion constraint, READ COMMITTED, ON CONFLICT DO NOTHING: no deadlock, whatever the order).
+//   - O6: a claim that is rolled back, or whose connection dies, leaves its key free; one that is committed is found by the next
+//     statement of whoever waited.
+//   - O11: nothing here is ever deleted, and what Find and Claim touch does not grow with the number of fences (a hash index with room
+//     in its buckets).
 //   - O15: rows hold keyed digests only. Without the database's fence secret nobody can tell which request id, principal or
 //     service a row stands for.
 //
