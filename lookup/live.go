@@ -49,7 +49,10 @@ func (p *Provider) advance(ctx context.Context, s *session, t *tail, selectors [
 			After: t.at.after, AfterTag: t.at.tag, Selectors: selectors, Limit: logChunk,
 		})
 		if err != nil {
-			return false, fmt.Errorf("lookup: read the log: %w", err)
+			return false, p.suspect(ctx, s, t.at.after, t.at.tag, fmt.Errorf("lookup: read the log: %w", err))
+		}
+		if chunk.Broken > s.turn {
+			return false, refuseReset(errBroken)
 		}
 		t.headNow = max(t.headNow, chunk.Head)
 		if err := p.take(ctx, s, t, chunk); err != nil {

@@ -88,16 +88,33 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) ([]byte, [][]byte, error) {
 	pg, err := p.cutPage(ctx, p.pool, s, int64(at.after), limits)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, p.suspect(ctx, s, s.w, s.wTag, err)
 	}
 	cut, err := s.feed.Cut(ctx, p.pool)
 	if err != nil {
 		return nil, nil, fmt.Errorf("lookup: read the head: %w", err)
 	}
 	if cut.W < s.w {
-		return nil, nil, refuseReset(fmt.Errorf("the head %d has fallen behind the snapshot at %d", cut.W, s.w))
+		return nil, nil, p.suspect(ctx, s, s.w, s.wTag, refuseReset(fmt.Errorf("the head %d has fallen behind the snapshot at %d: %w", cut.W, s.w, livefeed.ErrRewritten)))
 	}
 	return pg.finish(ctx, p.pool, s.feed, cut.W)
+}
+
+// suspect passes an error of a read on, after it told the feed if the error means that history was rewritten: what the session
+// holds, a group with its tag, came from this deployment (the cursor's MAC says so), so that it is proof, and
+// everything else that was promised before is void too (conformance row O12). The feed looks for itself.
+func (p *Provider) suspect(ctx context.Context, s *session, sequence uint64, tag [8]byte, err error) error {
+	if !errors.Is(err, livefeed.ErrRewritten) {
+		return err
+	}
+	broken, serr := s.feed.Suspect(ctx, sequence, tag, s.turn)
+	switch {
+	case serr != nil:
+		p.log.ErrorContext(ctx, "a rewritten history could not be verified; the next read tries again", "feed", s.feed.Name(), "cause", serr.Error())
+	case broken:
+		p.log.ErrorContext(ctx, "a session proved that the feed's history was rewritten: its epoch is broken", "feed", s.feed.Name(), "sequence", sequence)
+	}
+	return err
 }
 
 // poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
