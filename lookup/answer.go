@@ -98,12 +98,16 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 func (p *Provider) refused(in *inbound, err error) answer {
 	r := asRefusal(err)
 	level := slog.LevelDebug
-	if r.public.Code == wire.Unavailable {
+	if r.public.Code == wire.Unavailable && r.quota == "" {
 		level = slog.LevelError
 	}
 	attrs := []slog.Attr{slog.String("code", string(r.public.Code)), slog.String("endpoint", in.endpoint)}
 	if r.cause != nil {
 		attrs = append(attrs, slog.String("cause", r.cause.Error()))
+	}
+	if r.quota != "" {
+		attrs = append(attrs, slog.String("quota", string(r.quota)))
+		p.quotas.refused[r.quota].Add(1)
 	}
 	p.log.LogAttrs(context.Background(), level, "lookup request refused", attrs...)
 	p.metrics.refusals.WithLabelValues(in.endpoint, string(r.public.Code)).Inc()

@@ -27,6 +27,8 @@ type inbound struct {
 	peer       *brc104.Peer      // who signed the request; nil: anonymous
 	seal       seal              // signs every answer to peer
 	annotate   func(http.Header) // sets the headers of an unsigned refusal, if it has any
+	client     client            // whose quotas it counts against
+	slot       *slot             // among the bodies being built
 }
 
 // principal is the authenticated identity, or nil.
@@ -120,6 +122,8 @@ func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
 	case in.profile != wire.Profile:
 		return refuse(wire.Unsupported, textProfile)
 	}
+	in.client = p.clientOf(c, in)
+	in.slot = &slot{slots: p.quotas.slots, who: in.client}
 	if in.peer != nil {
 		return nil // it was read to be verified
 	}

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -71,6 +72,7 @@ type setup struct {
 	manifest  uint64
 	origins   []string
 	poolConns int32
+	quotas    Quotas // zero fields: so large that no test meets them by accident
 }
 
 const testService = "ls_catalogue"
@@ -121,7 +123,7 @@ func start(t testing.TB, s setup) *node {
 	}
 	n.provider, err = New(ctx, Config{
 		Store: n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
-		Services: s.services, ManifestSeconds: s.manifest, Log: log, Origin: s.origins, Metrics: n.metrics,
+		Services: s.services, ManifestSeconds: s.manifest, Quotas: roomy(s.quotas), Log: log, Origin: s.origins, Metrics: n.metrics,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +159,15 @@ func start(t testing.TB, s setup) *node {
 		}
 	})
 	return n
+}
+
+// roomy are quotas for tests, which come from one address and open at once what clients open in a year.
+func roomy(q Quotas) Quotas {
+	q.OpensPerSecond, q.OpenBurst = cmp.Or(q.OpensPerSecond, 1_000_000), cmp.Or(q.OpenBurst, 1_000_000)
+	q.ServiceOpensPerSecond, q.ServiceOpenBurst = cmp.Or(q.ServiceOpensPerSecond, 1_000_000), cmp.Or(q.ServiceOpenBurst, 1_000_000)
+	q.WaitersPerClient = cmp.Or(q.WaitersPerClient, 20_000)
+	q.SessionsPerClient = cmp.Or(q.SessionsPerClient, 1_000_000)
+	return q
 }
 
 func pool(t testing.TB, url string, conns int32) *pgxpool.Pool {

@@ -88,7 +88,7 @@ var errOverQuota = errors.New("the service retains as much as it may")
 
 // ledgerOpen counts a session at watermark $6 if that is still retained and the service has room for it.
 const ledgerOpen = `insert into lookup_ledger as l (feed_id, service, changes, sessions, bytes)
-	select $1, $2::text, 1, 1, $3::bigint from feed_floor where feed_id = $1 and floor <= $6
+	select $1, $2::text, 1, 1, $3::bigint from feed_floor where feed_id = $1 and floor <= $6 and $3 <= $5
 	on conflict (feed_id, service) do update set changes = l.changes + 1, sessions = l.sessions + 1, bytes = l.bytes + $3
 		where l.sessions < $4 and l.bytes + $3 <= $5
 	returning changes`

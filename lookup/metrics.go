@@ -10,10 +10,11 @@ import (
 type metrics struct {
 	opens    *prometheus.CounterVec // by kind: new, repeated
 	refusals *prometheus.CounterVec // by endpoint and code
-	waiters  prometheus.Gauge
+	sessions *prometheus.GaugeVec   // by service
+	retained *prometheus.GaugeVec   // by service
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, q *quotas) (*metrics, error) {
 	m := &metrics{
 		opens: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "overlayd_lookup_opens_total", Help: "Opens answered with a first batch, by kind: new or repeated.",
@@ -21,14 +22,17 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "overlayd_lookup_refusals_total", Help: "Requests refused, by endpoint and error code.",
 		}, []string{"endpoint", "code"}),
-		waiters: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "overlayd_lookup_waiting_polls", Help: "Long polls now waiting for a change.",
-		}),
+		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "overlayd_lookup_sessions", Help: "Sessions held in the whole deployment, a few seconds ago, by service.",
+		}, []string{"service"}),
+		retained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "overlayd_lookup_retained_bytes", Help: "First bodies and requests that those sessions keep, in bytes, by service.",
+		}, []string{"service"}),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.opens, m.refusals, m.waiters} {
+	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("lookup: register metrics: %w", err)
 		}

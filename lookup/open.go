@@ -45,7 +45,14 @@ func (p *Provider) open(c echo.Context) error {
 		if err != nil || again != nil {
 			return deref(again), err
 		}
+		if err := in.slot.take(ctx); err != nil {
+			return answer{}, err
+		}
+		defer in.slot.leave()
 		if err := p.admit(ctx, in, o); err != nil {
+			return answer{}, err
+		}
+		if err := p.allow(ctx, o); err != nil {
 			return answer{}, err
 		}
 		return p.begin(ctx, o)
@@ -68,7 +75,7 @@ type opening struct {
 	canonical  []byte // of the query
 	scope      []byte
 	limits     wire.Limits
-	client     []byte // whose quotas it counts against: 16 bytes, a keyed digest
+	client     client // whose quotas it counts against
 }
 
 func deref(a *answer) answer {
@@ -137,7 +144,7 @@ func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
 	o.query = query
 	o.scope = p.scope(o.service, epoch, in.principal(), wire.QueryDigest(o.message.Service, o.message.Query)).AppendCanonical(nil)
 	o.limits = o.message.Limits.Min(o.service.most())
-	o.client = make([]byte, 16)
+	o.client = in.client
 	return nil
 }
 
@@ -273,12 +280,15 @@ func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session,
 		s.digest[:], o.key[:], uuid.New(), s.feed.ID(), s.state, s.service, s.epoch, capability,
 		int64(s.w), s.wTag[:], int64(s.t), int64(s.expiresAt), int64(s.replayUntil), int32(s.maxRequest), int32(s.most.MaxBytes),
 		int32(s.most.MaxObservations), int32(s.most.WaitMs), o.service.RulesID, o.service.parameters, o.canonical, o.scope,
-		o.message.Canonical, body, bytesOf(s.principal), s.grant, disclosed, int64(s.turn), o.client, retained)
+		o.message.Canonical, body, bytesOf(s.principal), s.grant, disclosed, int64(s.turn), o.client[:], retained)
 	if err != nil {
 		return 0, fmt.Errorf("lookup: store the session: %w", err)
+	}
+	if err := p.own(ctx, tx, o); err != nil {
+		return 0, err
 	}
 	if err := s.feed.Advance(ctx, tx, s.t); err != nil {
 		return 0, fmt.Errorf("lookup: keep the time: %w", err)
 	}
-	return p.enter(ctx, tx, s.feed.ID(), s.service, s.w, int64(retained), math.MaxInt64-1, math.MaxInt64-1)
+	return p.share(ctx, tx, s, int64(retained))
 }

@@ -61,6 +61,7 @@ type Config struct {
 	Identity         *ec.PrivateKey // signs the manifest, and every answer to who signed the request
 	Services         []Service      // at most 256
 	ManifestSeconds  uint64         // life of a manifest; 0 means 86400
+	Quotas           Quotas         // zero fields mean their defaults
 	Metrics          prometheus.Registerer
 }
 
@@ -102,6 +103,7 @@ type Provider struct {
 	auth            *brc104.Server // nil: no service is authenticated
 	closing         *closing
 	metrics         *metrics
+	quotas          *quotas
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
@@ -140,7 +142,12 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		}
 		p.rules[rules.ID()] = rules
 	}
-	if p.metrics, err = newMetrics(c.Metrics); err != nil {
+	limits, err := c.Quotas.filled(c.Pool.Stat().MaxConns())
+	if err != nil {
+		return nil, err
+	}
+	p.quotas = newQuotas(limits)
+	if p.metrics, err = newMetrics(c.Metrics, p.quotas); err != nil {
 		return nil, err
 	}
 	if err := p.secrets(ctx); err != nil {
@@ -321,6 +328,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	every := min(max(time.Duration(p.manifestSeconds)*time.Second/8, time.Second), time.Minute)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	usage := time.NewTicker(usageEvery)
+	defer usage.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -331,6 +340,10 @@ func (p *Provider) Run(ctx context.Context) error {
 			}
 			if err := p.refreshRing(ctx); err != nil && ctx.Err() == nil {
 				p.log.ErrorContext(ctx, "the session secrets could not be read; trying again", "cause", err.Error())
+			}
+		case <-usage.C:
+			if err := p.gauges(ctx); err != nil && ctx.Err() == nil {
+				p.log.WarnContext(ctx, "what sessions retain could not be read; its metrics are old", "cause", err.Error())
 			}
 		case <-tick.C:
 			if _, err := p.current(ctx, nil); err != nil && ctx.Err() == nil {

@@ -29,6 +29,10 @@ func (p *Provider) read(c echo.Context) error {
 		if r != nil {
 			return answer{}, r
 		}
+		if err := in.slot.take(ctx); err != nil {
+			return answer{}, err
+		}
+		defer in.slot.leave()
 		p.at(arrived)
 		s, at, err := p.resume(ctx, in, message)
 		if err != nil {
@@ -119,7 +123,8 @@ func (p *Provider) suspect(ctx context.Context, s *session, sequence uint64, tag
 
 // poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
-// min(arrival + waitMs, session expiry), the head read once more.
+// min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and
+// none among the bodies being built.
 func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) ([]byte, [][]byte, error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
@@ -137,16 +142,17 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 	}
 
 	wait := min(time.Duration(limits.WaitMs)*time.Millisecond, time.Duration(s.expiresAt-s.now)*time.Second)
-	deadline := time.NewTimer(time.Until(in.arrived.Add(wait)))
+	until := in.arrived.Add(wait)
+	deadline := time.NewTimer(time.Until(until))
 	defer deadline.Stop()
 	waiter := s.feed.Watch(wakeOn(selectors)...)
 	defer func() { waiter.Close() }()
 	ended, unwatch := p.closing.watch(s.digest)
 	defer unwatch()
-	p.metrics.waiters.Inc()
-	defer p.metrics.waiters.Dec()
+	place := &place{places: p.quotas.waiters, who: in.client}
+	defer place.leave()
 
-	for last := false; ; {
+	for last, over := false, false; ; {
 		reached, err := p.advance(ctx, s, t, selectors)
 		if err != nil {
 			return nil, nil, err
@@ -154,6 +160,10 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 		if len(t.groups) > 0 || !reached || last {
 			return p.finish(ctx, s, t)
 		}
+		if r := place.take(); r != nil {
+			return nil, nil, r
+		}
+		in.slot.leave()
 		p.at(beforeSleep)
 		failpoint.Hit(failpoint.ReadLooked)
 		if failpoint.MutantLateWait {
@@ -167,9 +177,15 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 		case <-p.stopping:
 			last = true
 		case <-ended: // the gate says how
-			return p.finish(ctx, s, t)
+			over = true
 		case <-ctx.Done():
 			return nil, nil, context.Cause(ctx)
+		}
+		if err := in.slot.retake(ctx, until); err != nil {
+			return nil, nil, err
+		}
+		if over {
+			return p.finish(ctx, s, t)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 type refusal struct {
 	public wire.Error
 	cause  error // nil when the public text says it all
+	quota  quota // that refused; empty when none did
 }
 
 // Error implements error with the public text only.

@@ -1,0 +1,183 @@
+package lookup
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/overlayd/overlayd/internal/wire"
+)
+
+// Quotas bound what clients may ask of a provider and leave behind in it (BRC-193 s8, conformance row O10). A client is an
+// authenticated principal, or for anonymous callers an address, of IPv6 its /64 (see [Provider.Echo]). A zero field means its
+// default; nothing is unlimited.
+//
+// The first group is about load, which passes. Each node counts it by itself; what is above the quota is unavailable, to be
+// tried again after the time told. The second is about what lasts. The database counts it, exactly, over all nodes; above the
+// quota an Open is limited and leaves nothing. No promised session is ever ended to make room for another, and an Open that
+// was answered before is answered again before any quota is looked at.
+type Quotas struct {
+	// OpensPerSecond is how many new sessions a client may open a second on average, OpenBurst how many at once after a rest.
+	// Bounds: 0.001..1000000 and 1..1000000. Defaults: 20 and 200, so that a device that lost everything can open what it had.
+	OpensPerSecond float64
+	OpenBurst      int
+	// ServiceOpensPerSecond and ServiceOpenBurst are the same for all clients of a service together. Defaults: 500 and 2000.
+	ServiceOpensPerSecond float64
+	ServiceOpenBurst      int
+	// Clients is of how many clients a node remembers how fast they open. Only one that opened within the last
+	// OpenBurst / OpensPerSecond seconds is remembered; those for whom there is no room share one rate. Bounds: 1..1000000.
+	// Default: 16384, which is about 4 MB.
+	Clients int
+	// Waiters is how many polls may sleep at a node, WaitersPerClient how many of one client. A poll that has something to
+	// deliver does not sleep, and is never refused. Bounds: 1..1000000. Defaults: 20000 and 1000.
+	Waiters, WaitersPerClient int
+	// Requests is how many bodies a node builds at once. A sleeping poll builds none. Bounds: 1..100000. Default: four for
+	// every connection of the pool, which keeps the connections busy while other bodies are laid out and signed; each may take
+	// a few times the service's MaxResponseBytes.
+	Requests int
+	// RequestsWaiting is how many more may wait for their turn, each at most RequestWaitMs milliseconds. Clients have their
+	// turns one after the other, however many requests each of them sent. Bounds: 1..1000000 and 1..60000. Defaults: 4096 and
+	// 5000.
+	RequestsWaiting, RequestWaitMs int
+
+	// SessionsPerClient is how many sessions of one service a client may hold: opened, not closed, not past replayUntil.
+	// Bounds: 1..1000000000. Default: 256.
+	SessionsPerClient int64
+	// Sessions is how many sessions a service may hold, RetainedBytes how many bytes of first bodies and requests they may
+	// keep. Bounds: 1..1000000000, and 65536..2^50. Defaults: 100000 and 10 GiB.
+	Sessions, RetainedBytes int64
+}
+
+// The defaults of Quotas. That of Requests follows from the pool.
+const (
+	DefaultOpensPerSecond        = 20
+	DefaultOpenBurst             = 200
+	DefaultServiceOpensPerSecond = 500
+	DefaultServiceOpenBurst      = 2000
+	DefaultClients               = 16384
+	DefaultWaiters               = 20_000
+	DefaultWaitersPerClient      = 1000
+	DefaultRequestsPerConnection = 4
+	DefaultRequestsWaiting       = 4096
+	DefaultRequestWaitMs         = 5000
+	DefaultSessionsPerClient     = 256
+	DefaultSessions              = 100_000
+	DefaultRetainedBytes         = 10 << 30
+)
+
+// filled is q with its defaults, or every fault that it has.
+func (q Quotas) filled(connections int32) (Quotas, error) {
+	var faults []error
+	const many, lasting = 1_000_000, 1_000_000_000
+	faults = append(faults,
+		fill(&q.OpensPerSecond, "OpensPerSecond", DefaultOpensPerSecond, 0.001, many),
+		fill(&q.OpenBurst, "OpenBurst", DefaultOpenBurst, 1, many),
+		fill(&q.ServiceOpensPerSecond, "ServiceOpensPerSecond", DefaultServiceOpensPerSecond, 0.001, many),
+		fill(&q.ServiceOpenBurst, "ServiceOpenBurst", DefaultServiceOpenBurst, 1, many),
+		fill(&q.Clients, "Clients", DefaultClients, 1, many),
+		fill(&q.Waiters, "Waiters", DefaultWaiters, 1, many),
+		fill(&q.WaitersPerClient, "WaitersPerClient", DefaultWaitersPerClient, 1, many),
+		fill(&q.Requests, "Requests", DefaultRequestsPerConnection*int(connections), 1, 100_000),
+		fill(&q.RequestsWaiting, "RequestsWaiting", DefaultRequestsWaiting, 1, many),
+		fill(&q.RequestWaitMs, "RequestWaitMs", DefaultRequestWaitMs, 1, 60_000),
+		fill(&q.SessionsPerClient, "SessionsPerClient", DefaultSessionsPerClient, 1, lasting),
+		fill(&q.Sessions, "Sessions", DefaultSessions, 1, lasting),
+		fill(&q.RetainedBytes, "RetainedBytes", DefaultRetainedBytes, wire.MinResponseBytes, 1<<50),
+	)
+	if err := errors.Join(faults...); err != nil {
+		return q, fmt.Errorf("lookup: quotas: %w", err)
+	}
+	return q, nil
+}
+
+func fill[T int | int64 | float64](value *T, name string, otherwise, least, most T) error {
+	if *value == 0 {
+		*value = otherwise
+	}
+	if !(*value >= least && *value <= most) { // so that NaN is refused
+		return fmt.Errorf("%s is %v; set it to %v..%v, or 0 for the default", name, *value, least, most)
+	}
+	return nil
+}
+
+// quota names a bound, as the configuration and the metrics do.
+type quota string
+
+const (
+	quotaOpens             quota = "opensPerSecond"
+	quotaServiceOpens      quota = "serviceOpensPerSecond"
+	quotaClients           quota = "clients"
+	quotaWaiters           quota = "waiters"
+	quotaWaitersPerClient  quota = "waitersPerClient"
+	quotaRequests          quota = "requests"
+	quotaRequestsWaiting   quota = "requestsWaiting"
+	quotaSessionsPerClient quota = "sessionsPerClient"
+	quotaSessions          quota = "sessions"
+	quotaRetainedBytes     quota = "retainedBytes"
+)
+
+// quotaTexts are what a peer is told: the bound, and what to do.
+var quotaTexts = map[quota]string{
+	quotaOpens:             "This client opens sessions faster than it may (opensPerSecond). Open again after retryAfterMs, and go on with sessions instead of opening new ones.",
+	quotaServiceOpens:      "Sessions of this service are opened faster than it admits (serviceOpensPerSecond). Open again after retryAfterMs.",
+	quotaClients:           "More clients open sessions at this node than it can tell apart (clients), so the latest share one rate. Open again after retryAfterMs.",
+	quotaWaiters:           "As many polls wait at this node as may (waiters). Read again after retryAfterMs, or with waitMs 0.",
+	quotaWaitersPerClient:  "As many polls of this client wait at this node as may (waitersPerClient). End one, or read again after retryAfterMs or with waitMs 0.",
+	quotaRequests:          "This node builds as many answers as it may (requests), and none was done in time. Try again after retryAfterMs.",
+	quotaRequestsWaiting:   "As many requests wait for their turn at this node as may (requestsWaiting). Try again after retryAfterMs.",
+	quotaSessionsPerClient: "This client holds as many sessions of this service as it may (sessionsPerClient). Close one, or let one run out, and open again.",
+	quotaSessions:          "This service holds as many sessions as it may (sessions). Open again when others have ended.",
+	quotaRetainedBytes:     "The sessions of this service keep as many bytes as they may (retainedBytes). Open again when others have ended, or with a smaller maxBytes.",
+}
+
+// Where no bucket says when there will be room, a peer is asked to wait this long. A poll that cannot wait has been answered
+// what there was, so it may come back later than a request that was answered nothing.
+const (
+	waiterRetry  = 5 * time.Second
+	requestRetry = time.Second
+)
+
+// refuseLoad refuses what may be tried again after a while.
+func refuseLoad(q quota, after time.Duration) *refusal {
+	r := refuse(wire.Unavailable, quotaTexts[q])
+	r.quota = q
+	r.public.Retryable = true
+	r.public.RetryAfterMs = new(milliseconds(after))
+	return r
+}
+
+// refuseLasting refuses what no waiting of a stated length can cure. It has no limit object: that is for what does not fit a
+// response (BRC-193 s8).
+func refuseLasting(q quota) *refusal {
+	r := refuse(wire.Limited, quotaTexts[q])
+	r.quota = q
+	return r
+}
+
+// milliseconds rounds up, to at least 1, so that who waits as long as told is not early. The bounds of Quotas keep it within
+// a U32.
+func milliseconds(d time.Duration) uint32 {
+	return uint32(min(max((d+time.Millisecond-1)/time.Millisecond, 1), 1<<32-1))
+}
+
+// quotas are Quotas in force.
+type quotas struct {
+	Quotas
+	opens   *opens
+	waiters *places
+	slots   *slots
+	refused map[quota]*atomic.Uint64 // since start; the map is static
+	warned  atomic.Bool              // of X-Forwarded-For from a peer that is not a trusted proxy
+}
+
+func newQuotas(q Quotas) *quotas {
+	all := &quotas{
+		Quotas: q, opens: newOpens(q), waiters: newPlaces(q.Waiters, q.WaitersPerClient),
+		slots: newSlots(q.Requests, q.RequestsWaiting, time.Duration(q.RequestWaitMs)*time.Millisecond), refused: make(map[quota]*atomic.Uint64),
+	}
+	for name := range quotaTexts {
+		all.refused[name] = new(atomic.Uint64)
+	}
+	return all
+}

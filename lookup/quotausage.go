@@ -1,0 +1,130 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Usage is what clients hold of what [Quotas] let them.
+type Usage struct {
+	Services []ServiceUsage // of the whole deployment, by service and feed
+	Node     NodeUsage      // of this node alone
+}
+
+// ServiceUsage is what the sessions of one service retain. A service that is not offered any more, or that showed another
+// feed before, is listed as long as sessions of it are held.
+type ServiceUsage struct {
+	Service, Feed                   string
+	Sessions, MaxSessions           int64
+	RetainedBytes, MaxRetainedBytes int64
+}
+
+// NodeUsage is what is going on at one node.
+type NodeUsage struct {
+	Waiters, MaxWaiters                 int               // polls that sleep
+	Requests, MaxRequests               int               // bodies being built
+	RequestsWaiting, MaxRequestsWaiting int               // requests that wait for their turn
+	Clients, MaxClients                 int               // clients of whom it is remembered how fast they open
+	Refusals                            map[string]uint64 // by the name of the quota in the configuration, since start
+	Quotas                              Quotas            // all that are in force
+}
+
+// usageEvery is how often the gauges of what lasts are brought up to date: a scrape asks no database.
+const usageEvery = 5 * time.Second
+
+// Usage reads what is in use. It costs one row a service, not one a session.
+func (p *Provider) Usage(ctx context.Context) (Usage, error) {
+	feeds := make([]int32, len(p.names))
+	for i, name := range p.names {
+		feeds[i] = p.services[name].feed.ID()
+	}
+	rows, err := p.pool.Query(ctx, `select coalesce(o.service, l.service), f.name, coalesce(l.sessions, 0), coalesce(l.bytes, 0)
+		from unnest($1::text[], $2::integer[]) o (service, feed_id)
+		full join lookup_ledger l on l.feed_id = o.feed_id and l.service = o.service
+		join feed f on f.id = coalesce(o.feed_id, l.feed_id)
+		where o.service is not null or l.sessions > 0
+		order by coalesce(o.service, l.service) collate "C", f.name collate "C"`, p.names, feeds)
+	if err != nil {
+		return Usage{}, fmt.Errorf("lookup: read the ledger: %w", err)
+	}
+	services, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (ServiceUsage, error) {
+		u := ServiceUsage{MaxSessions: p.quotas.Sessions, MaxRetainedBytes: p.quotas.RetainedBytes}
+		return u, r.Scan(&u.Service, &u.Feed, &u.Sessions, &u.RetainedBytes)
+	})
+	if err != nil {
+		return Usage{}, fmt.Errorf("lookup: read the ledger: %w", err)
+	}
+	return Usage{Services: services, Node: p.quotas.usage()}, nil
+}
+
+func (q *quotas) usage() NodeUsage {
+	n := NodeUsage{
+		Waiters: q.waiters.count(), MaxWaiters: q.Waiters, MaxRequests: q.Requests, MaxRequestsWaiting: q.RequestsWaiting,
+		Clients: q.opens.tracked(time.Now()), MaxClients: q.Clients, Refusals: make(map[string]uint64), Quotas: q.Quotas,
+	}
+	n.Requests, n.RequestsWaiting = q.slots.count()
+	for name, count := range q.refused {
+		n.Refusals[string(name)] = count.Load()
+	}
+	return n
+}
+
+// gauges sets those of what lasts.
+func (p *Provider) gauges(ctx context.Context) error {
+	u, err := p.Usage(ctx)
+	if err != nil {
+		return err
+	}
+	sessions, bytes := make(map[string]int64), make(map[string]int64)
+	for _, s := range u.Services {
+		sessions[s.Service] += s.Sessions
+		bytes[s.Service] += s.RetainedBytes
+	}
+	for service := range sessions {
+		p.metrics.sessions.WithLabelValues(service).Set(float64(sessions[service]))
+		p.metrics.retained.WithLabelValues(service).Set(float64(bytes[service]))
+	}
+	return nil
+}
+
+// collectors are the metrics of the quotas, read as they stand when they are scraped.
+func (q *quotas) collectors() []prometheus.Collector {
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	all := []prometheus.Collector{
+		gauge("overlayd_lookup_waiting_polls", "Long polls now waiting for a change.", q.waiters.count),
+		gauge("overlayd_lookup_requests", "Bodies now being built.", func() int { taken, _ := q.slots.count(); return taken }),
+		gauge("overlayd_lookup_requests_waiting", "Requests now waiting for their turn to be built.", func() int { _, w := q.slots.count(); return w }),
+		gauge("overlayd_lookup_clients", "Clients of whom it is remembered how fast they open sessions.", func() int { return q.opens.tracked(time.Now()) }),
+	}
+	for name, count := range q.refused {
+		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "overlayd_lookup_quota_refusals_total", Help: "Requests refused by a quota, by its name in the configuration.",
+			ConstLabels: prometheus.Labels{"quota": string(name)},
+		}, func() float64 { return float64(count.Load()) }))
+	}
+	for name, limit := range q.limits() {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "overlayd_lookup_quota_limit", Help: "The quotas in force, by their names in the configuration.",
+			ConstLabels: prometheus.Labels{"quota": name},
+		})
+		g.Set(limit)
+		all = append(all, g)
+	}
+	return all
+}
+
+func (q Quotas) limits() map[string]float64 {
+	return map[string]float64{
+		"opensPerSecond": q.OpensPerSecond, "openBurst": float64(q.OpenBurst),
+		"serviceOpensPerSecond": q.ServiceOpensPerSecond, "serviceOpenBurst": float64(q.ServiceOpenBurst),
+		"clients": float64(q.Clients), "waiters": float64(q.Waiters), "waitersPerClient": float64(q.WaitersPerClient),
+		"requests": float64(q.Requests), "requestsWaiting": float64(q.RequestsWaiting), "requestWaitMs": float64(q.RequestWaitMs),
+		"sessionsPerClient": float64(q.SessionsPerClient), "sessions": float64(q.Sessions), "retainedBytes": float64(q.RetainedBytes),
+	}
+}
