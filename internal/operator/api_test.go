@@ -150,7 +150,7 @@ func TestFeedsShowWhatTheyHold(t *testing.T) {
 	}
 	if one.Feed != "catalogue" || len(one.Epoch) == 0 || one.Head != "2" || one.Floor != "0" || one.Groups != 2 || one.Rows < 1 || one.Versions < one.Rows ||
 		one.Sessions != 4 || one.Pins != 5 || one.Waiters != 1 || one.DueTimers != 0 ||
-		one.OldestPin != "1" || one.FloorLag != 1 {
+		one.OldestPin != "1" || one.Removable != 1 {
 		t.Errorf("feed %+v", one)
 	}
 	_, body, _ = s.ask(http.MethodGet, "/operator/v1/feeds", "")

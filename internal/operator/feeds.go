@@ -36,8 +36,8 @@ type feedView struct {
 	// OldestPin is the watermark of the oldest snapshot still promised, absent when
 	// there is none: the floor may rise to it, or else to the head.
 	OldestPin string `json:"oldestPin,omitempty"`
-	// FloorLag is how many groups nobody needs are still retained.
-	FloorLag int64 `json:"floorLag"`
+	// Removable is how many of Groups nobody is promised any more.
+	Removable int64 `json:"removable"`
 }
 
 // feeds answers GET /operator/v1/feeds, in order of name.
@@ -91,7 +91,7 @@ func (a *API) view(ctx context.Context, f *livefeed.Feed) (feedView, error) {
 		v.OldestPin = strconv.FormatUint(n.Oldest, 10)
 	}
 	if needed > s.Floor {
-		v.FloorLag = int64(needed - s.Floor)
+		v.Removable = int64(needed - s.Floor)
 	}
 	return v, nil
 }
