@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -217,14 +218,14 @@ func (f *Feed) Suspect(ctx context.Context, seq uint64, tag [8]byte, turn uint64
 	if now == 0 {
 		return broken, nil
 	}
-	f.store.brokeEpoch(f.name, &t, now)
+	logBreak(f.store.log, f.name, &t, now)
 	f.see(now, head)
 	return true, nil
 }
 
-// brokeEpoch says what the loss of history means, to whoever reads the log.
-func (s *Store) brokeEpoch(feed string, t *turning, turn uint64) {
-	s.log.Error("livefeed: the database lost history that was promised from it, so the feed's epoch was broken: earlier sessions and cursors are answered reset-required and clients begin anew. "+
+// logBreak says what the loss of history means.
+func logBreak(log *slog.Logger, feed string, t *turning, turn uint64) {
+	log.Error("livefeed: the database lost history that was promised from it, so the feed's epoch was broken: earlier sessions and cursors are answered reset-required and clients begin anew. "+
 		"A backup was restored, a standby without everything took over, or rows were changed by hand: find out which, and whether groups must be imported again",
 		"feed", feed, "found", t.reason, "epoch", t.epoch, "turn", turn)
 }

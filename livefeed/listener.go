@@ -27,7 +27,6 @@ const (
 )
 
 const (
-	headsRead  = `select h.feed_id, f.broken, h.head from feed_head h join feed f on f.id = h.feed_id where h.feed_id = any($1)`
 	followRead = `select seq, changes from feed_group where feed_id = $1 and seq > $2 and seq <= $3 order by seq limit $4`
 )
 
@@ -158,28 +157,13 @@ func (s *Store) backstopLoop(ctx context.Context) {
 	}
 }
 
-// readHeads tells every feed its head.
-func (s *Store) readHeads(ctx context.Context, q Querier) error {
-	byID := map[int32]*Feed{}
-	var ids []int32
-	for _, f := range s.Feeds() {
-		byID[f.id] = f
-		ids = append(ids, f.id)
-	}
-	if len(ids) == 0 {
-		_, err := q.Exec(ctx, "select 1")
+// readHeads tells every feed its head, and notices a database that lost history.
+func (s *Store) readHeads(ctx context.Context, db database) error {
+	if s.witness.empty() {
+		_, err := db.Exec(ctx, "select 1")
 		return err
 	}
-	rows, err := q.Query(ctx, headsRead, ids)
-	if err != nil {
-		return fmt.Errorf("read the heads: %w", err)
-	}
-	var id int32
-	var broken, head int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &broken, &head}, func() error {
-		byID[id].see(uint64(broken), uint64(head))
-		return nil
-	}); err != nil {
+	if err := s.witness.check(ctx, db); err != nil {
 		return fmt.Errorf("read the heads: %w", err)
 	}
 	return nil

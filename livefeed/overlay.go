@@ -46,14 +46,15 @@ type plan struct {
 	prohibited map[Outpoint]bool
 
 	// Made here.
-	first   uint64 // head when the plan began
-	groups  []Group
-	ended   []*row // stored versions that end
-	made    []*row // new versions; some may begin and end in one group, and are only in the log
-	blobs   map[[32]byte][]byte
-	newKeys []newKey
-	ruling  *ruling // what changes in the list of prohibitions, if anything does
-	expired int     // how many of the groups are expiries
+	first    uint64 // head when the plan began
+	groups   []Group
+	ended    []*row // stored versions that end
+	made     []*row // new versions; some may begin and end in one group, and are only in the log
+	blobs    map[[32]byte][]byte
+	newKeys  []newKey
+	ruling   *ruling // what changes in the list of prohibitions, if anything does
+	revision uint64  // of that list, once the change is written
+	expired  int     // how many of the groups are expiries
 	// evaluated is what the clock row is to say: every timer up to it is in the log. 0 = leave it.
 	evaluated uint64
 }

@@ -19,7 +19,7 @@ cross join lateral (select * from prohibition p where p.feed_id = $1 and p.outpo
 
 	prohibitionPut    = `insert into prohibition (feed_id, outpoint, reason, since) values ($1, $2, $3, $4)`
 	prohibitionDelete = `delete from prohibition where feed_id = $1 and outpoint = $2`
-	prohibitionRevise = `update feed set prohibition_rev = prohibition_rev + 1 where id = $1`
+	prohibitionRevise = `update feed set prohibition_rev = prohibition_rev + 1 where id = $1 returning prohibition_rev`
 )
 
 // ruling is what a plan changes in the list of prohibitions.
@@ -114,7 +114,12 @@ func (pl *plan) queueRuling(b *pgx.Batch, feed int32) {
 	} else {
 		b.Queue(prohibitionPut, feed, point[:], []byte(pl.ruling.reason), int64(pl.now))
 	}
-	b.Queue(prohibitionRevise, feed)
+	b.Queue(prohibitionRevise, feed).QueryRow(func(r pgx.Row) error {
+		var n int64
+		err := r.Scan(&n)
+		pl.revision = uint64(n)
+		return err
+	})
 }
 
 // rule queues r and reports whether the committer will answer it.

@@ -48,6 +48,9 @@ type Config struct {
 	ScanRows int
 	// ScanBytes is how many bytes of log a read returns at most, one group more excepted. Zero means 8 MiB.
 	ScanBytes int64
+	// Witness is what this process has seen of the database; it serves one store at a time. [Witness.Guard] both pools with it.
+	// Nil means one that begins with nothing and is kept in memory.
+	Witness *Witness
 }
 
 // Defaults of Config.
@@ -57,6 +60,9 @@ const (
 	defaultScanRows   = 8192
 	defaultScanBytes  = 8 << 20
 )
+
+// maxFeedName bounds the name of a feed, in bytes.
+const maxFeedName = 128
 
 // Configure sets what both pools want of a connection. Settings that only tune are kept where they are given; those that
 // correctness or a hundredfold of speed depend on are not.
@@ -102,7 +108,9 @@ type Store struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
+	witness *Witness
 	looking chan struct{} // wakes the backstop
+
 
 	// mu guards what follows. It is held for no I/O and before no other lock.
 	mu    sync.Mutex
@@ -119,7 +127,8 @@ const (
 	phaseStopped
 )
 
-// NewStore checks the configuration and the database's settings. It starts nothing: see [Store.Run].
+// NewStore checks the configuration, the database's settings, and whether the database is the one that the witness has seen.
+// It starts nothing: see [Store.Run].
 func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if c.Pool == nil || c.Writer == nil {
 		return nil, errors.New("livefeed: Config.Pool and Config.Writer are required")
@@ -150,24 +159,31 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
 	}
-	return &Store{cfg: c, log: c.Log, metrics: m, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1)}, nil
+	if c.Witness == nil {
+		c.Witness, _ = OpenWitness("", c.Log) // no file, no error
+	}
+	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1)}
+	s.witness.attach(s.adopt)
+	if err := s.Verify(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 const (
 	feedInsert = `insert into feed (name, network, genesis, epoch) values ($1, $2, $3, $4) on conflict (name) do nothing returning id`
-	feedFind   = `select f.id, f.network, f.genesis, f.broken, h.head from feed f join feed_head h on h.feed_id = f.id where f.name = $1`
+	feedFind   = `select f.id, f.network, f.genesis from feed f where f.name = $1`
 )
 
 // Ensure opens the feed, and creates it with a random epoch if it is not there. A feed's chain is fixed for its life:
 // asking for another is an error. It may be called while the store runs.
 func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, error) {
-	if name == "" || len(name) > 128 || strings.ContainsRune(name, 0) {
+	if name == "" || len(name) > maxFeedName || strings.ContainsRune(name, 0) {
 		return nil, fmt.Errorf("livefeed: a feed's name has 1 to 128 bytes and no U+0000")
 	}
 	if f := s.Feed(name); f != nil {
 		return f, f.sameChain(chain)
 	}
-	var broken, head int64
 	f := newFeed(s, name)
 	err := pgx.BeginFunc(ctx, s.cfg.Writer, func(tx pgx.Tx) error {
 		tag := make([]byte, 8)
@@ -188,7 +204,7 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 		}
 		// A lost race shows the winner's row: this is a later statement.
 		var genesis []byte
-		if err := tx.QueryRow(ctx, feedFind, name).Scan(&f.id, &f.chain.Network, &genesis, &broken, &head); err != nil {
+		if err := tx.QueryRow(ctx, feedFind, name).Scan(&f.id, &f.chain.Network, &genesis); err != nil {
 			return err
 		}
 		f.chain.Genesis = [32]byte(genesis)
@@ -200,7 +216,12 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 	if err := f.sameChain(chain); err != nil {
 		return nil, err
 	}
-	f.hub.begin(uint64(broken), uint64(head))
+	s.witness.use(name, f.id)
+	if err := s.Verify(ctx); err != nil {
+		return nil, err
+	}
+	seen := s.witness.of(name)
+	f.hub.begin(seen.broken, seen.head)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +262,7 @@ func (s *Store) Feeds() []*Feed {
 
 // Run is the store's life: the committer and the wake-up of every feed, the listener, the backstop and the timer worker
 // run until ctx ends. Then commits under way are finished, what still waits is refused with Unavailable,
-// and Run returns nil once nothing of ours runs. It can be called once.
+// the witness is saved, and Run returns once nothing of ours runs. It can be called once.
 func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	s.mu.Lock()
@@ -264,13 +285,21 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { s.backstopLoop(ctx) })
 	wg.Go(func() { s.timerLoop(ctx) })
+	wg.Go(func() { s.witness.keep(ctx) })
 
 	<-ctx.Done()
 	s.mu.Lock()
 	s.phase, s.start = phaseStopped, nil
 	s.mu.Unlock()
 	wg.Wait()
-	return nil
+	return s.witness.save()
+}
+
+// adopt takes what a check saw of a feed.
+func (s *Store) adopt(name string, is sight) {
+	if f := s.Feed(name); f != nil && f.id == is.id {
+		f.see(is.broken, is.head)
+	}
 }
 
 // pause waits for d or the end of ctx, and reports whether ctx still runs.

@@ -63,6 +63,9 @@ func (s *Store) timers(ctx context.Context, healthy func()) error {
 		return err
 	}
 	defer closeConn(conn)
+	if err := s.readHeads(ctx, conn); err != nil {
+		return err
+	}
 	held := map[int32]bool{}
 	for {
 		if err := s.lockTimers(ctx, conn, held); err != nil {

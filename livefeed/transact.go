@@ -159,6 +159,7 @@ func timerReads(t uint64, limit int) reads { return reads{dueAt: min(t, maxSeque
 // is called just before the commit is sent: an error after that leaves the outcome unknown, unless the database
 // itself refused. On success the plan's groups are durable.
 func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending func()) (*plan, error) {
+	seen := f.store.witness.of(f.name)
 	conn, err := f.store.cfg.Writer.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("acquire a writer connection: %w", err)
@@ -170,6 +171,14 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 	if err != nil {
 		rollback(ctx, conn)
 		return nil, err
+	}
+	if seen.known && !seen.fits(pl) {
+		// Nothing is appended to a history that is not the one this process saw, before its epoch is broken.
+		rollback(ctx, conn)
+		if err := f.store.witness.check(ctx, conn); err != nil {
+			return nil, err
+		}
+		return nil, errLostHistory
 	}
 	fill(pl)
 	if hook := f.hooks.planned; hook != nil {
@@ -199,8 +208,9 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 	return pl, nil
 }
 
-// committed announces the plan's groups to this process.
+// committed remembers the plan's groups and announces them to this process.
 func (f *Feed) committed(pl *plan) {
+	f.store.witness.committed(f.name, pl)
 	if len(pl.groups) == 0 {
 		return
 	}

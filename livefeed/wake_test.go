@@ -141,7 +141,7 @@ func TestW2_ADeadListenerIsReplaced(t *testing.T) {
 		var killed bool
 		// The listener reads the heads after its LISTEN, if there are feeds yet. Pooled connections that did so too go with it.
 		if err := db.Pool.QueryRow(t.Context(), `select bool_or(pg_terminate_backend(pid, 10000)) from pg_stat_activity
-			where datname = current_database() and query in ($1, 'select 1')`, headsRead).Scan(&killed); err != nil || !killed {
+			where datname = current_database() and query in ($1, 'select 1')`, witnessRead).Scan(&killed); err != nil || !killed {
 			t.Fatalf("no listener was found: %v", err)
 		}
 		g.mustAppend(t, group(fmt.Sprint(i), put(i, attr("n", fmt.Sprint(i)))))
