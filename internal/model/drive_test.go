@@ -156,7 +156,7 @@ func limitsJSON(l wire.Limits) []byte { return l.AppendCanonical(nil) }
 // opening draws a new Open and sends it.
 func (d *drive) opening() error {
 	n, at := d.node()
-	who := d.n(3) - 1
+	who := max(d.n(5)-3, -1) // -1 three times of five
 	name, most := serviceOf(who)
 	s := &session{
 		number: len(d.sessions), requestID: newKey(), who: who, query: queries[d.n(len(queries))], most: most,

@@ -20,8 +20,8 @@ var (
 )
 
 const (
-	caseSteps = 400 // operations of a case
-	rigCases  = 12  // cases of a database
+	caseSteps = 500 // operations of a case
+	rigCases  = 30  // cases of a database
 	// shrinkTime bounds the search for a shorter case.
 	shrinkTime = 2 * time.Minute
 )
@@ -53,7 +53,7 @@ var kinds = []struct {
 }
 
 // restartOdds: one operation in so many starts a node anew.
-const restartOdds = 500
+const restartOdds = 1500
 
 // draw makes the operations of a case.
 func draw(seed uint64) []op {
