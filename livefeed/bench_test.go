@@ -107,7 +107,7 @@ func BenchmarkWake(b *testing.B) {
 				var a announcement
 				a.add(&g)
 				g.Sequence++
-				f.hub.publish(g.Sequence, g.Sequence, a)
+				f.hub.publish(0, g.Sequence, g.Sequence, a)
 				<-list[7].C()
 			}
 		})

@@ -111,7 +111,6 @@ type Store struct {
 	witness *Witness
 	looking chan struct{} // wakes the backstop
 
-
 	// mu guards what follows. It is held for no I/O and before no other lock.
 	mu    sync.Mutex
 	feeds map[string]*Feed
