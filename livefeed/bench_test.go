@@ -78,7 +78,7 @@ func BenchmarkPage(b *testing.B) {
 	c := f.cut(b)
 	for name, selectors := range map[string][]Selector{"all": nil, "selector": {AttributeSelector("genre", "jazz")}} {
 		b.Run(name, func(b *testing.B) {
-			q := PageQuery{W: c.W, T: c.Now, Limit: 256, Selectors: selectors}
+			q := PageQuery{W: c.W, WTag: c.Tag, T: c.Now, Limit: 256, Selectors: selectors}
 			for b.Loop() {
 				p, err := f.Page(b.Context(), n.pool, q)
 				if err != nil {

@@ -84,8 +84,8 @@ func TestF10_PlansHold(t *testing.T) {
 	plan("known keys", keyFind, "int", "bytea[]")
 	plan("present rows", rowFind, "int", "bytea[]")
 	plan("end of versions", versionEnd, "int", "bigint[]", "bigint[]", "bigint", "bigint")
-	plan("all rows", pageAll, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int")
-	plan("rows of a selector", pageSelector, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea", "bytea[]")
+	plan("all rows", pageAll, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea")
+	plan("rows of a selector", pageSelector, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea", "bytea", "bytea[]")
 	plan("all groups", logAll, "int", "bigint", "bytea", "bigint", "bigint")
 	plan("groups of a selector", logSelector, "int", "bigint", "bytea", "bigint", "bigint", "bytea", "bytea")
 	plan("selector sizes", selectorSizes, "int", "bytea[]", "bigint")
@@ -108,8 +108,8 @@ func TestF10_PlansHold(t *testing.T) {
 			"known keys":           {feed, "array[" + key + "]::bytea[]"},
 			"present rows":         {feed, "array[" + literal(o[:]) + "]::bytea[]"},
 			"end of versions":      {feed, "'{" + number(ver) + "}'", "'{" + number(c.W+1) + "}'", "(" + number(ver) + "<>0)::int", "2*(" + number(ver) + "<>0)::int"},
-			"all rows":             {feed, number(ver), w, now, "8192", "null", "256"},
-			"rows of a selector":   {feed, number(ver), w, now, "8192", "null", "256", literal(one[:]), "array[" + literal(wide[:]) + "]::bytea[]"},
+			"all rows":             {feed, number(ver), w, now, "8192", "null", "256", literal(c.Tag[:])},
+			"rows of a selector":   {feed, number(ver), w, now, "8192", "null", "256", literal(c.Tag[:]), literal(one[:]), "array[" + literal(wide[:]) + "]::bytea[]"},
 			"all groups":           {feed, "0", literal(start[:]), "256", "1000000"},
 			"groups of a selector": {feed, "0", literal(start[:]), "256", "1000000", literal(one[:]), literal(All[:])},
 			"selector sizes":       {feed, "array[" + literal(one[:]) + "," + literal(wide[:]) + "]::bytea[]", "100"},

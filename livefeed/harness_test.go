@@ -214,9 +214,12 @@ func (f *Feed) cut(t testing.TB) Cut {
 	return c
 }
 
-// scan reads a whole snapshot in pages of limit rows.
+// scan reads a whole snapshot in pages of limit rows. Without a tag it takes that of W.
 func (f *Feed) scan(t testing.TB, q PageQuery) []PageRow {
 	t.Helper()
+	if q.WTag == ([8]byte{}) {
+		q.WTag = groupTag(t, f, q.W)
+	}
 	var out []PageRow
 	for {
 		p, err := f.Page(t.Context(), f.store.cfg.Pool, q)

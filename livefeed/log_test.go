@@ -108,7 +108,7 @@ func TestL12_InvalidateReachesEveryone(t *testing.T) {
 	}
 }
 
-func groupTag(t *testing.T, f *Feed, seq uint64) [8]byte {
+func groupTag(t testing.TB, f *Feed, seq uint64) [8]byte {
 	t.Helper()
 	tag, err := f.TagAt(t.Context(), f.store.cfg.Pool, seq)
 	if err != nil {

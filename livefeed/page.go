@@ -13,6 +13,7 @@ const MaxPageRows = 4096
 // PageQuery asks for rows of the snapshot at W, evaluated at T, in order.
 type PageQuery struct {
 	W, T      uint64
+	WTag      [8]byte    // of group W: proof that it is still the same history
 	After     int64      // version id of the last row of the page before (its Last); 0 = from the start
 	Selectors []Selector // all must hold; empty, or only All = every row. The first drives: see Drive
 	Reader    *[33]byte  // whose rows with readers to show; nil = none of them
@@ -36,14 +37,16 @@ type Page struct {
 	Last int64
 }
 
-// The two page statements differ in where candidates come from. Both check the floor and the head in the same
-// snapshot as the rows; walk at most $5 index entries that are valid at W; keep what may be seen; and only when that is less
-// than a page look where the walk ended. The lateral join with its OFFSET 0 is a fence: rows are fetched by primary key, one
-// index entry at a time, and no more of them than the page needs.
+// The two page statements differ in where candidates come from. Both check the floor, the head and the tag at W in the same
+// snapshot as the rows; walk at most $5 index entries that are valid at W; keep what may be seen, and what is lost; and only
+// when that is less than a page look where the walk ended. The lateral join with its OFFSET 0 is a fence: rows are fetched by
+// primary key, one index entry at a time, and no more of them than the page needs.
 const (
 	pageHead = `
 with s as materialized (
-  select h.head, fl.floor, a.ver as after_ver, a.order_key as after_key
+  select h.head, fl.floor, a.ver as after_ver, a.order_key as after_key,
+         case $3 when h.head then h.tag when fl.floor then fl.tag
+              else (select g.tag from feed_group g where g.feed_id = $1 and g.seq = $3) end as w_tag
   from feed_head h
   join feed_floor fl on fl.feed_id = h.feed_id
   left join lateral (select * from row_version v where v.ver = $2 offset 0) a
@@ -52,20 +55,20 @@ with s as materialized (
 ), r as materialized (
   select c.* from s cross join lateral (`
 
-	pageVisible = `
-    where not v.hidden and (v.expires_at is null or v.expires_at > $4)
+	pageVisible = `not v.hidden and (v.expires_at is null or v.expires_at > $4)
       and (v.readers is null or $6::bytea = any(v.readers))`
 
 	pageTail = `
-select s.head, s.floor, s.after_ver is not null, coalesce(b.ver, 0), r.*
+select s.head, s.floor, s.w_tag = $8::bytea, s.after_ver is not null, coalesce(b.ver, 0), r.*
 from s cross join b left join r on true
 order by r.order_key`
 
 	pageAll = pageHead + `
-    select ` + stateColumns + ` from (
+    select ` + stateColumns + `, false as lost from (
       select v.* from row_version v
       where v.feed_id = $1 and v.order_key > coalesce(s.after_key, ''::bytea) and v.valid_from <= $3 and v.valid_to > $3
-      order by v.order_key limit $5) v` + pageVisible + `
+      order by v.order_key limit $5) v
+    where ` + pageVisible + `
     order by v.order_key limit $7::int + 1) c
 ), b as materialized (
   select case when (select count(*) from r) <= $7 then (
@@ -76,17 +79,17 @@ order by r.order_key`
 )` + pageTail
 
 	pageSelector = pageHead + `
-    select ` + stateColumns + ` from (
+    select ` + stateColumns + `, v.ver is null as lost from (
       select p.order_key, p.ver from posting p
-      where p.feed_id = $1 and p.selector = $8 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
+      where p.feed_id = $1 and p.selector = $9 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
       order by p.order_key limit $5) p
-    cross join lateral (select * from row_version v where v.ver = p.ver offset 0) v` + pageVisible + `
-      and v.selectors @> $9::bytea[]
+    left join lateral (select * from row_version v where v.ver = p.ver offset 0) v on true
+    where v.ver is null or (` + pageVisible + ` and v.selectors @> $10::bytea[])
     order by p.order_key limit $7::int + 1) c
 ), b as materialized (
   select case when (select count(*) from r) <= $7 then (
     select p.ver from posting p
-    where p.feed_id = $1 and p.selector = $8 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
+    where p.feed_id = $1 and p.selector = $9 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
     order by p.order_key offset $5::int - 1 limit 1) end as ver
   from s
 )` + pageTail
@@ -99,7 +102,7 @@ func (f *Feed) pageStatement(p PageQuery) (string, []any) {
 		reader = p.Reader[:]
 	}
 	scan := max(f.store.cfg.ScanRows, p.Limit+1)
-	args := []any{f.id, p.After, int64(p.W), int64(p.T), scan, reader, p.Limit}
+	args := []any{f.id, p.After, int64(p.W), int64(p.T), scan, reader, p.Limit, p.WTag[:]}
 	drive, rest := driver(p.Selectors)
 	if drive == nil {
 		return pageAll, args
@@ -122,9 +125,9 @@ func driver(selectors []Selector) (drive *Selector, rest [][]byte) {
 	return drive, rest
 }
 
-// Page reads rows of the snapshot at W in one statement. It is Reset when W is outside the retained log, when the row it
-// should go on after is gone, and never a shorter answer instead. Rows hidden, expired at T or with other
-// readers are left out.
+// Page reads rows of the snapshot at W in one statement. It is Reset when W is outside the retained log, when another history has
+// taken its place ([ErrRewritten]), when the row it should go on after is gone or a posting leads to no row, and never a shorter
+// answer instead. Rows hidden, expired at T or with other readers are left out.
 func (f *Feed) Page(ctx context.Context, q Querier, p PageQuery) (Page, error) {
 	if p.Limit < 1 || p.Limit > MaxPageRows || p.W > maxSequence || p.T > maxSequence || p.After < 0 {
 		return Page{}, fmt.Errorf("livefeed: page query out of range: W %d, T %d, after %d, limit %d", p.W, p.T, p.After, p.Limit)
@@ -148,24 +151,32 @@ func scanPage(rows pgx.Rows, p PageQuery) (Page, error) {
 	defer rows.Close()
 	page := Page{Last: p.After}
 	var head, floor, boundary int64
+	var same *bool // null: the log does not hold group W
 	var found bool
 	first := true
 	for rows.Next() {
 		var s optionalState
-		if err := rows.Scan(append([]any{&head, &floor, &found, &boundary}, s.targets()...)...); err != nil {
+		if err := rows.Scan(append([]any{&head, &floor, &same, &found, &boundary}, s.targets()...)...); err != nil {
 			return Page{}, err
 		}
 		if first {
 			first = false
 			switch {
-			case p.W > uint64(head) || p.W < uint64(floor):
+			case p.W < uint64(floor):
 				return Page{}, resetFault("the snapshot is outside the retained log")
+			case p.W > uint64(head) || same != nil && !*same:
+				return Page{}, faultf(Reset, ErrRewritten, "the snapshot is not of this history")
+			case same == nil:
+				return Page{}, resetFault("the log has a hole where the snapshot was taken")
 			case p.After != 0 && !found:
 				return Page{}, resetFault("the row the page goes on after is not in the snapshot any more")
 			}
 		}
-		if s.ver == nil {
+		if s.lost == nil {
 			break
+		}
+		if *s.lost {
+			return Page{}, resetFault("a row version of the snapshot is lost")
 		}
 		if len(page.Rows) == p.Limit {
 			page.More = true
@@ -197,10 +208,11 @@ type optionalState struct {
 	ver, from *int64
 	size      *int32
 	hidden    *bool
+	lost      *bool // null: no row at all; true: only its posting is there
 }
 
 func (s *optionalState) targets() []any {
-	return []any{&s.ver, &s.order, &s.from, &s.expires, &s.attributes, &s.schema, &s.body, &s.evidence, &s.size, &s.readers, &s.hidden}
+	return []any{&s.ver, &s.order, &s.from, &s.expires, &s.attributes, &s.schema, &s.body, &s.evidence, &s.size, &s.readers, &s.hidden, &s.lost}
 }
 
 func (s *optionalState) row() (*row, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -94,7 +95,7 @@ func TestS4_WhatALaterPageShows(t *testing.T) {
 	now := f.cut(t).Now
 	f.mustAppend(t, group("1", put(1), put(2), put(3, expires(now+100)), put(4, expires(now+200))))
 	w := f.cut(t).W
-	first, err := f.Page(t.Context(), n.pool, PageQuery{W: w, T: now, Limit: 1})
+	first, err := f.Page(t.Context(), n.pool, PageQuery{W: w, WTag: groupTag(t, f, w), T: now, Limit: 1})
 	if err != nil || len(first.Rows) != 1 || !first.More {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -128,18 +129,28 @@ func TestS9_WhatIsGoneIsReset(t *testing.T) {
 		f.mustAppend(t, group(fmt.Sprint(i), put(i, attr("a", "b"))))
 	}
 	f.mustAppend(t, group("6", withdraw(2)))
+	six, seven := groupTag(t, f, 6), groupTag(t, f, 7)
+	tags := map[uint64][8]byte{6: six, 7: seven}
 	page := func(q PageQuery) error {
 		q.Limit, q.T = 2, 1
+		if q.WTag == ([8]byte{}) {
+			q.WTag = tags[q.W]
+		}
 		_, err := f.Page(t.Context(), n.pool, q)
 		return err
 	}
-	p, err := f.Page(t.Context(), n.pool, PageQuery{W: 6, T: 1, Limit: 3})
+	p, err := f.Page(t.Context(), n.pool, PageQuery{W: 6, WTag: tags[6], T: 1, Limit: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range [][]Selector{nil, {AttributeSelector("a", "b")}} {
-		if err := page(PageQuery{W: 8, Selectors: s}); CodeOf(err) != Reset {
+		if err := page(PageQuery{W: 8, Selectors: s}); CodeOf(err) != Reset || !errors.Is(err, ErrRewritten) {
 			t.Errorf("W beyond the head: %v", err)
+		}
+		for w, other := range map[uint64]uint64{6: 7, 7: 6} {
+			if err := page(PageQuery{W: w, WTag: tags[other], Selectors: s}); CodeOf(err) != Reset || !errors.Is(err, ErrRewritten) {
+				t.Errorf("another tag at %d: %v", w, err)
+			}
 		}
 		if err := page(PageQuery{W: 7, After: p.Last, Selectors: s}); CodeOf(err) != Reset {
 			t.Errorf("after a row that is not in the snapshot: %v", err)
@@ -151,18 +162,75 @@ func TestS9_WhatIsGoneIsReset(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := db.Pool.Exec(t.Context(), "update feed_floor set floor = 7, tag = (select tag from feed_group where seq = 7)"); err != nil {
+	// The group at W is one of those that a snapshot depends on.
+	if _, err := db.Pool.Exec(t.Context(), "delete from feed_group where seq = 6"); err != nil {
 		t.Fatal(err)
 	}
-	if err := page(PageQuery{W: 6}); CodeOf(err) != Reset {
+	if err := page(PageQuery{W: 6}); CodeOf(err) != Reset || errors.Is(err, ErrRewritten) {
+		t.Errorf("the group at W is gone: %v", err)
+	}
+	if _, err := db.Pool.Exec(t.Context(), "update feed_floor set floor = 6, tag = $1", six[:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := page(PageQuery{W: 6}); err != nil {
+		t.Errorf("W at the floor: %v", err)
+	}
+	if err := page(PageQuery{W: 6, WTag: tags[7]}); !errors.Is(err, ErrRewritten) {
+		t.Errorf("another tag at the floor: %v", err)
+	}
+	if _, err := db.Pool.Exec(t.Context(), "update feed_floor set floor = 7, tag = $1", seven[:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := page(PageQuery{W: 6}); CodeOf(err) != Reset || errors.Is(err, ErrRewritten) {
 		t.Errorf("W below the floor: %v", err)
 	}
 	if err := page(PageQuery{W: 7}); err != nil {
-		t.Errorf("W at the floor: %v", err)
+		t.Errorf("W at the floor and the head: %v", err)
 	}
 	for _, q := range []PageQuery{{Limit: 0}, {Limit: MaxPageRows + 1}, {Limit: 1, After: -1}, {Limit: 1, W: 1 << 63}, {Limit: 1, T: 1 << 63}} {
 		if _, err := f.Page(t.Context(), n.pool, q); err == nil || CodeOf(err) != 0 {
 			t.Errorf("%+v: %v", q, err)
+		}
+	}
+}
+
+// TestS9_ALostRowIsReset: a posting that leads to no row, wherever it is, and whether or not the row could be seen.
+func TestS9_ALostRowIsReset(t *testing.T) {
+	t.Parallel()
+	_, n, f := startFeed(t)
+	var edits []Edit
+	for i := range 9 {
+		edits = append(edits, put(i, attr("a", "b"), attr("third", fmt.Sprint(i%3))))
+	}
+	f.mustAppend(t, group("1", edits...))
+	c := f.cut(t)
+	for _, lost := range []int{0, 4, 8} {
+		tx, err := n.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "delete from row_version where order_key = $1", orderKey(put(lost).Order, outpoint(lost))); err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []int{1, 3, 4, 8, 9, 10} {
+			for _, s := range [][]Selector{{AttributeSelector("a", "b")}, {AttributeSelector("a", "b"), AttributeSelector("third", "0")}} {
+				q := PageQuery{W: c.W, WTag: c.Tag, T: c.Now, Limit: limit, Selectors: s}
+				rows := 0
+				for {
+					p, err := f.Page(t.Context(), tx, q)
+					if CodeOf(err) == Reset && !errors.Is(err, ErrRewritten) {
+						break
+					}
+					if err != nil || !p.More {
+						t.Fatalf("row %d is lost: pages of %d end after %d rows with %v", lost, limit, rows, err)
+					}
+					rows += len(p.Rows)
+					q.After = p.Last
+				}
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -204,7 +272,7 @@ func TestL5_AScanMovesOverWhatIsNotSeen(t *testing.T) {
 		want      int
 	}{{nil, 24}, {[]Selector{AttributeSelector("a", "b")}, 24}, {[]Selector{AttributeSelector("a", "b"), AttributeSelector("n", "3")}, 2}} {
 		for _, limit := range []int{1, 4, 7} {
-			q := PageQuery{W: c.W, T: c.Now, Limit: limit, Selectors: x.selectors}
+			q := PageQuery{W: c.W, WTag: c.Tag, T: c.Now, Limit: limit, Selectors: x.selectors}
 			pages, empty := 0, 0
 			rows := 0
 			for {
@@ -327,7 +395,7 @@ func TestS8_WhatAPageCosts(t *testing.T) {
 			{"by two selectors", PageQuery{Selectors: []Selector{AttributeSelector("one", "7"), AttributeSelector("all", "x")}}, 500},
 		} {
 			q := x.query
-			q.W, q.T, q.Limit = c.W, c.Now, 256
+			q.W, q.WTag, q.T, q.Limit = c.W, c.Tag, c.Now, 256
 			for _, start := range []int{0, total / 2} {
 				if start > 0 {
 					if err := db.Pool.QueryRow(t.Context(), "select ver from row_version where valid_to > 9e18 order by order_key offset $1 limit 1", start).Scan(&q.After); err != nil {

@@ -37,7 +37,7 @@ func (p *Provider) cutPage(ctx context.Context, q livefeed.Querier, s *session, 
 		return nil, fmt.Errorf("lookup: choose a posting: %w", err)
 	}
 	rows, err := s.feed.Page(ctx, q, livefeed.PageQuery{
-		W: s.w, T: s.t, After: after, Selectors: selectors, Reader: s.viewer.reader, Limit: ahead,
+		W: s.w, WTag: s.wTag, T: s.t, After: after, Selectors: selectors, Reader: s.viewer.reader, Limit: ahead,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lookup: read a page: %w", err)
