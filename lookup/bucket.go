@@ -17,6 +17,7 @@ type opens struct {
 	q Quotas // static
 
 	mu       sync.Mutex
+	now      func() time.Time // tests move it
 	clients  map[client]*bucket
 	byFull   fullest                  // all of clients
 	shared   *rate.Limiter            // of those who found no room
@@ -32,7 +33,7 @@ type bucket struct {
 }
 
 func newOpens(q Quotas) *opens {
-	o := &opens{q: q, clients: make(map[client]*bucket), services: make(map[string]*rate.Limiter)}
+	o := &opens{q: q, now: time.Now, clients: make(map[client]*bucket), services: make(map[string]*rate.Limiter)}
 	o.shared = o.fresh()
 	return o
 }
@@ -44,9 +45,10 @@ func (o *opens) fresh() *rate.Limiter {
 
 // take takes a token for an Open from its client's bucket and from its service's, or from neither: then it says whose was
 // empty, and for how long.
-func (o *opens) take(now time.Time, who client, service string) (spent quota, wait time.Duration) {
+func (o *opens) take(who client, service string) (spent quota, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := o.now()
 	o.forget(now)
 	mine, of, b := (*rate.Limiter)(nil), quotaOpens, o.clients[who]
 	switch {
@@ -72,10 +74,10 @@ func (o *opens) take(now time.Time, who client, service string) (spent quota, wa
 	all.AllowN(now, 1)
 	switch {
 	case b != nil:
-		b.full = o.fullAt(mine, now)
+		b.full = fullAt(mine, now)
 		heap.Fix(&o.byFull, b.place)
 	case of == quotaOpens:
-		b = &bucket{who: who, limiter: mine, full: o.fullAt(mine, now)}
+		b = &bucket{who: who, limiter: mine, full: fullAt(mine, now)}
 		o.clients[who] = b
 		heap.Push(&o.byFull, b)
 	}
@@ -90,10 +92,10 @@ func (o *opens) forget(now time.Time) {
 }
 
 // tracked is how many clients are remembered.
-func (o *opens) tracked(now time.Time) int {
+func (o *opens) tracked() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forget(now)
+	o.forget(o.now())
 	return len(o.clients)
 }
 
@@ -102,7 +104,8 @@ func lacks(l *rate.Limiter, now time.Time) time.Duration {
 	return max(seconds((1-l.TokensAt(now))/float64(l.Limit())), 0)
 }
 
-func (o *opens) fullAt(l *rate.Limiter, now time.Time) time.Time {
+// fullAt is when a bucket will be full if nothing more is taken; never a moment too early.
+func fullAt(l *rate.Limiter, now time.Time) time.Time {
 	return now.Add(seconds((float64(l.Burst())-l.TokensAt(now))/float64(l.Limit())) + 1)
 }
 

@@ -4,7 +4,8 @@ package lookup
 type moment uint8
 
 const (
-	afterClaim     moment = iota + 1 // an Open holds its fence and has not yet cut
+	admitted       moment = iota + 1 // an Open has no fence yet and may be made; its quotas are not yet looked at
+	afterClaim                       // it holds its fence and has not yet cut
 	afterFirst                       // the first page is laid out, the Open not yet committed
 	afterCommit                      // the Open is committed, its answer not yet gated
 	arrived                          // a Read is parsed, its session not yet looked up

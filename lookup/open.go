@@ -52,8 +52,9 @@ func (p *Provider) open(c echo.Context) error {
 		if err := p.admit(ctx, in, o); err != nil {
 			return answer{}, err
 		}
-		if err := p.allow(ctx, o); err != nil {
-			return answer{}, err
+		p.at(admitted)
+		if again, err := p.allow(ctx, o); err != nil || again != nil {
+			return deref(again), err
 		}
 		return p.begin(ctx, o)
 	})

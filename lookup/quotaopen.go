@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
@@ -68,28 +67,40 @@ func (p *Provider) suspectProxy(c echo.Context) {
 }
 
 // allow admits a new Open by the rates, and refuses it early, at the price of one look-up without a lock, when what lasts is
-// spent. What counts is what [Provider.own] and [Provider.enter] say before the commit.
-func (p *Provider) allow(ctx context.Context, o *opening) error {
-	if spent, wait := p.quotas.opens.take(time.Now(), o.client, o.service.Name); spent != "" {
-		return refuseLoad(spent, wait)
+// spent: what counts is what [Provider.own] and [Provider.share] say before the commit. An identical Open may have taken the
+// last place since this one asked for its fence; then this one is answered as that was, not refused.
+func (p *Provider) allow(ctx context.Context, o *opening) (again *answer, err error) {
+	if spent, wait := p.quotas.opens.take(o.client, o.service.Name); spent != "" {
+		return nil, refuseLoad(spent, wait)
 	}
+	spent, err := p.spent(ctx, o)
+	if err != nil || spent == "" {
+		return nil, err
+	}
+	if again, err = p.repeat(ctx, p.pool, o); again != nil || err != nil {
+		return again, err
+	}
+	return nil, refuseLasting(spent)
+}
+
+// spent names a quota of what lasts that has no room for any Open.
+func (p *Provider) spent(ctx context.Context, o *opening) (quota, error) {
 	var own, sessions, bytes int64
 	err := p.pool.QueryRow(ctx, `select `+heldBy+`, coalesce(l.sessions, 0), coalesce(l.bytes, 0)
 		from (select `+now+` as t from feed_clock c where c.feed_id = $4 offset 0) n
 		left join lookup_ledger l on l.feed_id = $4 and l.service = $2`,
 		o.client[:], o.service.Name, p.quotas.SessionsPerClient, o.service.feed.ID()).Scan(&own, &sessions, &bytes)
-	if err != nil {
-		return fmt.Errorf("lookup: look at the quotas: %w", err)
-	}
 	switch {
+	case err != nil:
+		return "", fmt.Errorf("lookup: look at the quotas: %w", err)
 	case own >= p.quotas.SessionsPerClient:
-		return refuseLasting(quotaSessionsPerClient)
+		return quotaSessionsPerClient, nil
 	case sessions >= p.quotas.Sessions:
-		return refuseLasting(quotaSessions)
+		return quotaSessions, nil
 	case bytes >= p.quotas.RetainedBytes:
-		return refuseLasting(quotaRetainedBytes)
+		return quotaRetainedBytes, nil
 	}
-	return nil
+	return "", nil
 }
 
 // heldBy counts the sessions of service $2 that client $1 holds at n.t, up to $3: open, and promised until later.

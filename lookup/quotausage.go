@@ -64,7 +64,7 @@ func (p *Provider) Usage(ctx context.Context) (Usage, error) {
 func (q *quotas) usage() NodeUsage {
 	n := NodeUsage{
 		Waiters: q.waiters.count(), MaxWaiters: q.Waiters, MaxRequests: q.Requests, MaxRequestsWaiting: q.RequestsWaiting,
-		Clients: q.opens.tracked(time.Now()), MaxClients: q.Clients, Refusals: make(map[string]uint64), Quotas: q.Quotas,
+		Clients: q.opens.tracked(), MaxClients: q.Clients, Refusals: make(map[string]uint64), Quotas: q.Quotas,
 	}
 	n.Requests, n.RequestsWaiting = q.slots.count()
 	for name, count := range q.refused {
@@ -100,7 +100,7 @@ func (q *quotas) collectors() []prometheus.Collector {
 		gauge("overlayd_lookup_waiting_polls", "Long polls now waiting for a change.", q.waiters.count),
 		gauge("overlayd_lookup_requests", "Bodies now being built.", func() int { taken, _ := q.slots.count(); return taken }),
 		gauge("overlayd_lookup_requests_waiting", "Requests now waiting for their turn to be built.", func() int { _, w := q.slots.count(); return w }),
-		gauge("overlayd_lookup_clients", "Clients of whom it is remembered how fast they open sessions.", func() int { return q.opens.tracked(time.Now()) }),
+		gauge("overlayd_lookup_clients", "Clients of whom it is remembered how fast they open sessions.", q.opens.tracked),
 	}
 	for name, count := range q.refused {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
