@@ -35,7 +35,7 @@ func newAdminCommand(e *env) *cobra.Command {
 		newGrantCommand(e, &o, "grant SERVICE IDENTITY", "Admit an identity to a service with access: list", http.MethodPut),
 		newGrantCommand(e, &o, "revoke SERVICE IDENTITY", "End a grant, and the sessions opened under it, for ever", http.MethodDelete),
 		newProhibitCommand(e, &o), newAllowCommand(e, &o),
-		newEpochCommand(e, &o),
+		newEpochCommand(e, &o), newQuotasCommand(e, &o),
 	)
 	return c
 }
@@ -46,7 +46,7 @@ func newFeedsCommand(e *env, o *operatorOptions) *cobra.Command {
 		Short: "What every feed holds",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			t := newTable(e.stdout, "feed", "epoch", "head", "floor", "rows", "versions", "groups", "sessions", "pins", "waiters", "dueTimers")
+			t := newTable(e.stdout, "feed", "epoch", "head", "floor", "rows", "versions", "groups", "sessions", "pins", "waiters", "dueTimers", "oldestPin", "removable")
 			return o.list(c.Context(), e, "feeds", "feeds", t)
 		},
 	}
@@ -129,8 +129,8 @@ func prohibitionPath(args []string) string {
 	return "feeds/" + url.PathEscape(args[0]) + "/prohibitions/" + url.PathEscape(args[1])
 }
 
-// maxOrderAnswer bounds the answer to an order.
-const maxOrderAnswer = 64 << 10
+// maxAnswer bounds an answer that is read whole.
+const maxAnswer = 1 << 20
 
 // order sends what changes something and prints the answer.
 func (o *operatorOptions) order(ctx context.Context, e *env, method, path string, body any) error {
@@ -156,7 +156,7 @@ func (o *operatorOptions) answer(ctx context.Context, e *env, method, path strin
 		return err
 	}
 	return o.call(ctx, method, path, body, func(r io.Reader) error {
-		data, err := io.ReadAll(io.LimitReader(r, maxOrderAnswer))
+		data, err := io.ReadAll(io.LimitReader(r, maxAnswer))
 		if err != nil {
 			return fmt.Errorf("the operator API's answer was cut off: %w; run the command again, which does no harm", err)
 		}

@@ -117,7 +117,7 @@ func (p *provider) run(ctx context.Context) (err error) {
 	look, err := lookup.New(life, lookup.Config{
 		Store: store, Pool: db.main, Chain: chain, Log: p.log, Origin: p.config.CORS.Origins, Metrics: registry,
 		BaseURL: p.config.BaseURL, LocalDevelopment: p.config.LocalDevelopment, Identity: p.identity,
-		Services: services, ManifestSeconds: p.config.ManifestSeconds,
+		Services: services, ManifestSeconds: p.config.ManifestSeconds, Quotas: quotasOf(p.config.Quotas),
 	})
 	if err != nil {
 		return err
@@ -274,6 +274,16 @@ func servicesOf(c *config.Config) ([]lookup.Service, error) {
 		})
 	}
 	return services, nil
+}
+
+func quotasOf(q config.Quotas) lookup.Quotas {
+	return lookup.Quotas{
+		OpensPerSecond: q.OpensPerSecond, OpenBurst: int(q.OpenBurst),
+		ServiceOpensPerSecond: q.ServiceOpensPerSecond, ServiceOpenBurst: int(q.ServiceOpenBurst), Clients: int(q.Clients),
+		Waiters: int(q.Waiters), WaitersPerClient: int(q.WaitersPerClient),
+		Requests: int(q.Requests), RequestsWaiting: int(q.RequestsWaiting), RequestWaitMs: int(q.RequestWaitMs),
+		SessionsPerClient: int64(q.SessionsPerClient), Sessions: int64(q.Sessions), RetainedBytes: int64(q.RetainedBytes),
+	}
 }
 
 // clientAddress finds a request's client: the connection's address, or what the

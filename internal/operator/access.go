@@ -17,7 +17,8 @@ import (
 	"github.com/overlayd/overlayd/lookup"
 )
 
-// Access is what the API does to sessions and grants. *lookup.Provider is one;
+// Access is what the API does to sessions and grants, and what it tells of
+// quotas. *lookup.Provider is one;
 // its promises are those of the answers (P2): once a method has returned, no
 // body whose last check starts later is sent in spite of it, on any node.
 type Access interface {
@@ -25,6 +26,7 @@ type Access interface {
 	Revoke(ctx context.Context, service string, identity [33]byte) (changed bool, err error)
 	ListSessions(ctx context.Context, f lookup.SessionFilter) ([]lookup.SessionInfo, error)
 	RemoveSession(ctx context.Context, ref uuid.UUID) (changed bool, err error)
+	Usage(ctx context.Context) (lookup.Usage, error)
 }
 
 // sessionView is a session as the API shows it: nothing in it lets anyone read.

@@ -131,6 +131,7 @@ func New(c Config) (*API, error) {
 	v1.POST("/feeds/:feed/epoch", a.rotate)
 	v1.PUT("/feeds/:feed/prohibitions/:outpoint", a.prohibit)
 	v1.DELETE("/feeds/:feed/prohibitions/:outpoint", a.allow)
+	v1.GET("/quotas", a.quotas)
 	v1.GET("/sessions", a.listSessions)
 	v1.DELETE("/sessions/:ref", a.removeSession)
 	v1.PUT("/services/:service/grants/:identity", a.grant)

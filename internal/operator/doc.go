@@ -10,6 +10,8 @@
 //	GET  /operator/v1/feeds/{feed}          what one feed holds
 //	PUT, DELETE /operator/v1/feeds/{feed}/prohibitions/{txid}.{outputIndex}
 //	                                        stop a row from being served, or allow it again
+//	POST /operator/v1/feeds/{feed}/epoch    begin a new epoch: retire or break the old one
+//	GET  /operator/v1/quotas                what clients hold of what they may
 //	GET  /operator/v1/sessions              who reads: ?service= and ?principal= choose
 //	DELETE /operator/v1/sessions/{ref}      end a session for ever
 //	PUT, DELETE /operator/v1/services/{service}/grants/{identity}

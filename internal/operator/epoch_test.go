@@ -101,10 +101,14 @@ func TestO12_RetiredSessionsLiveOnAndBrokenOnesAreReset(t *testing.T) {
 		failed <- err
 	}()
 	waiting(t, s, 1)
+	asked := time.Now()
 	s.rotated(`{"key":"0123456789abcdeF","mode":"break"}`)
 	a, err := <-ended, <-failed
 	if err != nil {
 		t.Fatal(err)
+	}
+	if took := time.Since(asked); took > 15*time.Second {
+		t.Errorf("a poll of 20 s was told after %s", took)
 	}
 	a.Refused(t, wire.ResetRequired)
 	other.Read(fresh, 0).Refused(t, wire.ResetRequired)

@@ -44,6 +44,12 @@ type server struct {
 
 func start(t *testing.T, change ...func(*Config)) *server {
 	t.Helper()
+	return startWith(t, lookup.Quotas{}, change...)
+}
+
+// startWith is start with quotas.
+func startWith(t *testing.T, quotas lookup.Quotas, change ...func(*Config)) *server {
+	t.Helper()
 	db := pgtest.New(t)
 	pool := pgtest.NewPool(t, db, func(c *pgxpool.Config) { livefeed.Configure(c) })
 	store, err := livefeed.NewStore(t.Context(), livefeed.Config{Pool: pool, Writer: pool})
@@ -67,7 +73,7 @@ func start(t *testing.T, change ...func(*Config)) *server {
 	}
 
 	s := &server{t: t, feed: feed, pool: pool, log: &bytes.Buffer{}, http: &bytes.Buffer{}, halt: halt, serve: make(chan error, 1)}
-	s.public(store)
+	s.public(store, quotas)
 	c := Config{Store: store, Access: s.look, Token: token, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	for _, f := range change {
 		f(&c)
@@ -108,7 +114,7 @@ const (
 )
 
 // public serves the feed to callers, on a listener of its own.
-func (s *server) public(store *livefeed.Store) {
+func (s *server) public(store *livefeed.Store, quotas lookup.Quotas) {
 	s.t.Helper()
 	background := context.WithoutCancel(s.t.Context())
 	listener, err := httpserve.Listen(background, httpserve.Config{Name: "public", Addr: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
@@ -131,6 +137,7 @@ func (s *server) public(store *livefeed.Store) {
 		Store: store, Pool: s.pool, Chain: livefeed.Chain{Network: sample.SyntheticNetwork, Genesis: sample.SyntheticGenesis},
 		BaseURL: s.base, LocalDevelopment: true, Identity: identity, Log: slog.New(slog.DiscardHandler),
 		Services: []lookup.Service{service(everybody, "none", lookup.AccessOpen), service(members, "brc103", lookup.AccessList)},
+		Quotas:   quotas,
 	})
 	if err != nil {
 		s.t.Fatal(err)
