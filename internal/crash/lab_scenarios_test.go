@@ -1,0 +1,304 @@
+//go:build crash
+
+package crash
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/overlayd/overlayd/internal/failpoint"
+)
+
+// scenario is one line of the table.
+type scenario struct {
+	name   string
+	mutant string // the tag of a mutant: then it must be caught
+	own    bool   // breaks Postgres itself: it has a cluster that no other lane uses
+	disk   bool   // needs a small disk, and root
+	script func() script
+}
+
+// rate is about how often a point is passed in a second, by which the hit that kills is chosen.
+func rate(point string) int {
+	switch point {
+	case failpoint.AppendPlanned, failpoint.AppendSending, failpoint.AppendAnnounced, failpoint.CommitSent, failpoint.Committed,
+		failpoint.BeforeGate, failpoint.BeforeSend:
+		return 60
+	}
+	return 4
+}
+
+// scenarios are all of them, in the order in which they are played.
+func scenarios() []scenario {
+	var list []scenario
+	for _, point := range failpoint.Points() {
+		list = append(list, scenario{name: "kill -9 at " + point, script: func() script { return crashAt(point, rate(point), 2) }})
+	}
+	list = append(list,
+		scenario{name: "kill -9 at any time", script: anyTime},
+		scenario{name: "kill -9 of one of two nodes", script: oneOfTwo},
+		scenario{name: "nothing, with pauses everywhere", script: pauses},
+		scenario{name: "connections cut at any time", script: cuts},
+		scenario{name: "connections cut within a message", script: torn},
+		scenario{name: "a database that hangs", script: hangs},
+		scenario{name: "SIGKILL of a backend", own: true, script: func() script { return server("backend", syscall.SIGKILL) }},
+		scenario{name: "SIGKILL of the postmaster", own: true, script: func() script { return server("postmaster", syscall.SIGKILL) }},
+		scenario{name: "immediate shutdown of Postgres", own: true, script: func() script { return server("postmaster", syscall.SIGQUIT) }},
+		scenario{name: "fast shutdown of Postgres", own: true, script: func() script { return server("postmaster", syscall.SIGINT) }},
+		scenario{name: "SIGKILL of Postgres and overlayd", own: true, script: both},
+		scenario{name: "a full disk", own: true, disk: true, script: full},
+		scenario{name: "a bigserial cursor", mutant: "mutant_bigserial", script: func() script { return bigserial(true) }},
+		scenario{name: "a poll that registers late", mutant: "mutant_latewait", script: lateWait},
+		scenario{name: "a compactor without its lock", mutant: "mutant_nolock", script: noLock},
+	)
+	return list
+}
+
+func between(low, high time.Duration) time.Duration {
+	return low + time.Duration(rand.Int64N(int64(high-low)))
+}
+
+func anyTime() script {
+	return script{act: func(r *run) error {
+		for range 4 {
+			time.Sleep(between(200*time.Millisecond, time.Second))
+			r.ledger.Break()
+			r.nodes[0].kill()
+			r.nodes[0].crashes++
+			if err := r.revive(r.nodes[0], ""); err != nil {
+				return err
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		return nil
+	}}
+}
+
+func oneOfTwo() script {
+	return script{nodes: 2, act: func(r *run) error {
+		for i := range 4 {
+			time.Sleep(between(200*time.Millisecond, time.Second))
+			n := r.nodes[i%2]
+			r.ledger.Break()
+			n.kill()
+			n.crashes++
+			if err := r.revive(n, ""); err != nil {
+				return err
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		return nil
+	}}
+}
+
+// slow pauses at every point now and then, so that every race is wide. They are short against LatestWake.
+func slow() string {
+	spec := ""
+	for _, point := range failpoint.Points() {
+		if spec != "" {
+			spec += ";"
+		}
+		spec += point + "=pause:15ms%20"
+	}
+	return spec
+}
+
+func pauses() script {
+	return script{nodes: 2, arm: slow(), act: func(r *run) error {
+		time.Sleep(7 * time.Second)
+		return nil
+	}}
+}
+
+func cuts() script {
+	return script{act: func(r *run) error {
+		for range 12 {
+			time.Sleep(between(100*time.Millisecond, 600*time.Millisecond))
+			r.ledger.Break()
+			r.proxy.cut()
+			r.ledger.Mend()
+		}
+		time.Sleep(1500 * time.Millisecond)
+		return nil
+	}}
+}
+
+func torn() script {
+	return script{act: func(r *run) error {
+		for range 15 {
+			r.ledger.Break()
+			r.proxy.limit.Store(1 + rand.Int64N(40_000))
+			time.Sleep(between(100*time.Millisecond, 500*time.Millisecond))
+		}
+		r.proxy.limit.Store(0)
+		r.ledger.Mend()
+		time.Sleep(1500 * time.Millisecond)
+		return nil
+	}}
+}
+
+// answerBound is how long after a database that hung came back everybody has had an answer.
+const answerBound = 5 * time.Second
+
+func hangs() script {
+	return script{act: func(r *run) error {
+		for range 2 {
+			time.Sleep(between(300*time.Millisecond, time.Second))
+			const hung = 3 * time.Second
+			r.ledger.Break()
+			r.proxy.hung.Store(true)
+			time.Sleep(hung)
+			r.proxy.hung.Store(false)
+			r.ledger.Mend()
+			time.Sleep(1500 * time.Millisecond)
+			r.mu.Lock()
+			for who, took := range r.slow {
+				if took > hung+answerBound {
+					r.ledger.Find(Late, "a %s waited %s for an answer while the database hung for %s", who, took, hung)
+				}
+			}
+			r.mu.Unlock()
+		}
+		return nil
+	}}
+}
+
+// server stops Postgres, or a part of it, and has it started again where it does not do so itself.
+func server(what string, signal syscall.Signal) script {
+	return script{act: func(r *run) error {
+		for range 3 {
+			time.Sleep(between(300*time.Millisecond, time.Second))
+			r.ledger.Break()
+			if what == "backend" {
+				pid, err := r.cluster.number(r.name, `select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() order by random() limit 1`)
+				if err != nil {
+					return err
+				}
+				if err := syscall.Kill(int(pid), signal); err != nil {
+					return err
+				}
+			} else {
+				r.cluster.signal(signal)
+				if err := r.cluster.restart(); err != nil {
+					return err
+				}
+			}
+			r.ledger.Mend()
+		}
+		time.Sleep(2 * time.Second)
+		return nil
+	}}
+}
+
+func both() script {
+	return script{act: func(r *run) error {
+		for range 2 {
+			time.Sleep(between(300*time.Millisecond, time.Second))
+			r.ledger.Break()
+			r.cluster.signal(syscall.SIGKILL)
+			r.nodes[0].kill()
+			r.nodes[0].crashes++
+			if err := r.cluster.restart(); err != nil {
+				return err
+			}
+			if err := r.revive(r.nodes[0], ""); err != nil {
+				return err
+			}
+		}
+		time.Sleep(2 * time.Second)
+		return nil
+	}}
+}
+
+// full fills the disk under Postgres, waits until appends are refused, and frees it.
+func full() script {
+	return script{act: func(r *run) error {
+		for range 2 {
+			time.Sleep(500 * time.Millisecond)
+			r.ledger.Break()
+			before := r.retryable.Load()
+			filler := filepath.Join(filepath.Dir(r.cluster.data), "filler")
+			if err := fill(filler); err != nil {
+				return err
+			}
+			for limit := time.Now().Add(30 * time.Second); r.retryable.Load() == before; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(limit) {
+					return fmt.Errorf("the disk is full and nobody was told so")
+				}
+			}
+			time.Sleep(time.Second)
+			if err := os.Remove(filler); err != nil {
+				return err
+			}
+			select { // a log that cannot be written ends Postgres
+			case <-r.cluster.server.Done():
+				if err := r.cluster.restart(); err != nil {
+					return err
+				}
+			case <-time.After(2 * time.Second):
+			}
+			r.ledger.Mend()
+			time.Sleep(1500 * time.Millisecond)
+		}
+		return nil
+	}}
+}
+
+// fill writes until there is no room.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // what counts is that the disk is full
+	block := make([]byte, 64<<10)
+	for {
+		if _, err := f.Write(block); err != nil {
+			if n := len(block); n > 4096 {
+				block = block[:n/2]
+				continue
+			}
+			return nil
+		}
+	}
+}
+
+// bigserial appends through two nodes that pause between taking a sequence and committing.
+func bigserial(sparse bool) script {
+	s := script{nodes: 2, sparse: sparse, arm: failpoint.AppendPlanned + "=pause:30ms%50", act: func(r *run) error {
+		time.Sleep(5 * time.Second)
+		return nil
+	}}
+	if sparse {
+		s.prepare = []string{"create sequence mutant_sequence increment 64"}
+	}
+	return s
+}
+
+// lateWait rings for a poll that pauses before it sleeps; nothing else happens that could wake it.
+func lateWait() script {
+	return script{
+		arm: failpoint.ReadLooked + "=pause:150ms%50",
+		load: func(r *run, ctx context.Context, all *sync.WaitGroup) {
+			all.Go(func() { r.bell(ctx) })
+		},
+		act: func(r *run) error {
+			time.Sleep(12 * time.Second)
+			return nil
+		},
+	}
+}
+
+// noLock compacts every second, pausing between the horizon and the floor, while short sessions are opened all the time.
+func noLock() script {
+	return script{arm: slow(), act: func(r *run) error {
+		time.Sleep(8 * time.Second)
+		return nil
+	}}
+}
