@@ -146,8 +146,16 @@ func (f *Feed) Rotate(ctx context.Context, key string, mode Mode, reason string)
 		if mode == Break {
 			f.see(r.Turn, head)
 		}
+		f.store.remember(ctx)
 	}
 	return r, nil
+}
+
+// remember has the witness see what was just committed. If that fails now the backstop does it.
+func (s *Store) remember(ctx context.Context) {
+	if err := s.Verify(ctx); err != nil {
+		s.lookNow()
+	}
 }
 
 func (f *Feed) rotate(ctx context.Context, t *turning) (Rotation, uint64, error) {
@@ -220,6 +228,7 @@ func (f *Feed) Suspect(ctx context.Context, seq uint64, tag [8]byte, turn uint64
 	}
 	logBreak(f.store.log, f.name, &t, now)
 	f.see(now, head)
+	f.store.remember(ctx)
 	return true, nil
 }
 
