@@ -92,7 +92,7 @@ func TestF10_PlansHold(t *testing.T) {
 	plan("tag", tagRead, "int", "bigint")
 	plan("evidence", blobGet, "bytea[]")
 	plan("followed groups", followRead, "int", "bigint", "bigint", "bigint")
-	plan("heads", headsRead, "int[]")
+	plan("heads", witnessRead, "text[]", "bigint[]", "bigint[]")
 	// Once now, so that the plan is made and kept.
 	o, wide, one := outpoint(77).Bytes(), AttributeSelector("wide", "x"), AttributeSelector("one", "7")
 	start := f.start(t)
@@ -116,7 +116,7 @@ func TestF10_PlansHold(t *testing.T) {
 			"tag":                  {feed, w},
 			"evidence":             {"array[" + literal(make([]byte, 32)) + "]::bytea[]"},
 			"followed groups":      {feed, "0", w, "100"},
-			"heads":                {"'{" + feed + "}'"},
+			"heads":                {"'{f}'", "'{" + number(c.W/2) + "}'", "'{0}'"},
 		}
 	}
 	for name, args := range run(f.cut(t), 0) {
@@ -144,7 +144,7 @@ func TestF10_PlansHold(t *testing.T) {
 	bounds := map[string]int{
 		"cut": 14, "stats": 14, "clock": 6, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "end of versions": 80,
 		"all rows": 50, "rows of a selector": 180, "all groups": 60, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
-		"followed groups": 40, "heads": 4,
+		"followed groups": 40, "heads": 12,
 	}
 	for name, args := range run(f.cut(t), ver) {
 		if name != "end of versions" { // it can run once only
