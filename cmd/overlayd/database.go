@@ -24,14 +24,15 @@ func (p *pools) close() {
 	p.writer.Close()
 }
 
-// openPools connects, and checks that the database answers and that its schema
-// is the one of this program.
-func openPools(ctx context.Context, c config.Database) (_ *pools, err error) {
+// openPools connects, and checks that the database answers, that its schema is the
+// one of this program, and that it lost nothing the witness saw: the epochs that
+// did are broken before anything else is asked of it.
+func openPools(ctx context.Context, c config.Database, w *livefeed.Witness) (_ *pools, err error) {
 	var p pools
-	if p.main, err = openPool(ctx, c.URL, c.MaxConnections, "overlayd"); err != nil {
+	if p.main, err = openPool(ctx, c.URL, c.MaxConnections, "overlayd", w); err != nil {
 		return nil, err
 	}
-	if p.writer, err = openPool(ctx, c.URL, c.WriterConnections, "overlayd writer"); err != nil {
+	if p.writer, err = openPool(ctx, c.URL, c.WriterConnections, "overlayd writer", w); err != nil {
 		p.main.Close()
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func openPools(ctx context.Context, c config.Database) (_ *pools, err error) {
 	return &p, nil
 }
 
-func openPool(ctx context.Context, url string, size uint32, name string) (*pgxpool.Pool, error) {
+func openPool(ctx context.Context, url string, size uint32, name string, w *livefeed.Witness) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database.url is not usable: %w; write a Postgres URL", err)
@@ -52,6 +53,14 @@ func openPool(ctx context.Context, url string, size uint32, name string) (*pgxpo
 		c.ConnConfig.RuntimeParams["application_name"] = name
 	}
 	livefeed.Configure(c)
+	w.Guard(c)
+	guard := c.AfterConnect
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if err := guard(ctx, conn); err != nil {
+			return refusedError{err}
+		}
+		return nil
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, unreachable(url, err)
@@ -82,10 +91,19 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// refusedError is of a database that was reached and may not be used: what the
+// witness says is the whole sentence.
+type refusedError struct{ error }
+
+func (r refusedError) Unwrap() error { return r.error }
+
 // unreachable says in one sentence what the driver says in several: the first
 // address it tried is enough.
 func unreachable(url string, err error) error {
 	cause := err
+	if refused, ok := errors.AsType[refusedError](err); ok {
+		return refused.error
+	}
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		cause = errors.New(refused.Message)
 	} else if dial, ok := errors.AsType[*net.OpError](err); ok {

@@ -223,6 +223,7 @@ func (f *folder) defaults(o *devOptions) map[string]any {
 		"operator.listen":    o.operator,
 		"operator.tokenFile": f.path("operator.token"),
 		"identity.keyFile":   f.path("identity.key"),
+		"stateFile":          f.path("feeds.state"),
 		"chain.network":      f.state.Network,
 		"chain.genesisHash":  f.state.GenesisHash,
 		"services": []any{

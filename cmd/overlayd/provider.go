@@ -79,14 +79,18 @@ func (p *provider) run(ctx context.Context) (err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 
-	db, err := openPools(life, p.config.Database)
+	witness, err := p.witness()
+	if err != nil {
+		return err
+	}
+	db, err := openPools(life, p.config.Database, witness)
 	if err != nil {
 		return err
 	}
 	defer db.close() // step 6
 
 	store, err := livefeed.NewStore(life, livefeed.Config{
-		Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry,
+		Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry, Witness: witness,
 		Backstop: time.Duration(p.config.Database.PollMs) * time.Millisecond, NoListen: !p.config.Database.Notifications,
 		QueueBytes: int64(p.config.Limits.QueueBytes), ScanRows: int(p.config.Limits.ScanRows), ScanBytes: int64(p.config.Limits.ScanBytes),
 	})
@@ -169,6 +173,14 @@ func (p *provider) run(ctx context.Context) (err error) {
 		return context.Cause(life)
 	}
 	return nil
+}
+
+// witness is what this process remembers outside the database.
+func (p *provider) witness() (*livefeed.Witness, error) {
+	if p.config.StateFile == "" {
+		p.log.Warn("stateFile is not set: a database that is set back while no node runs, to a backup say, is noticed by what a client holds and not at start; name a file outside the database")
+	}
+	return livefeed.OpenWitness(p.config.StateFile, p.log)
 }
 
 // checks are what /readyz asks. Without notifications polls are woken late, not
