@@ -24,6 +24,7 @@ import (
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
@@ -73,6 +74,7 @@ type setup struct {
 	origins   []string
 	poolConns int32
 	quotas    Quotas // zero fields: so large that no test meets them by accident
+	extractor echo.IPExtractor
 }
 
 const testService = "ls_catalogue"
@@ -130,7 +132,9 @@ func start(t testing.TB, s setup) *node {
 	}
 	n.feed = n.store.Feed(s.services[0].Feed)
 	n.base = "http://" + server.Listener.Addr().String()
-	server.Config.Handler = n.provider.Echo()
+	handler := n.provider.Echo()
+	handler.IPExtractor = s.extractor
+	server.Config.Handler = handler
 	server.Config.MaxHeaderBytes = 64 << 10
 	server.Start()
 	var running sync.WaitGroup

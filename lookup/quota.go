@@ -27,7 +27,7 @@ type Quotas struct {
 	ServiceOpenBurst      int
 	// Clients is of how many clients a node remembers how fast they open. Only one that opened within the last
 	// OpenBurst / OpensPerSecond seconds is remembered; those for whom there is no room share one rate. Bounds: 1..1000000.
-	// Default: 16384, which is about 4 MB.
+	// Default: 16384, which is about 5 MB.
 	Clients int
 	// Waiters is how many polls may sleep at a node, WaitersPerClient how many of one client. A poll that has something to
 	// deliver does not sleep, and is never refused. Bounds: 1..1000000. Defaults: 20000 and 1000.

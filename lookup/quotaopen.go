@@ -86,10 +86,7 @@ func (p *Provider) allow(ctx context.Context, o *opening) (again *answer, err er
 // spent names a quota of what lasts that has no room for any Open.
 func (p *Provider) spent(ctx context.Context, o *opening) (quota, error) {
 	var own, sessions, bytes int64
-	err := p.pool.QueryRow(ctx, `select `+heldBy+`, coalesce(l.sessions, 0), coalesce(l.bytes, 0)
-		from (select `+now+` as t from feed_clock c where c.feed_id = $4 offset 0) n
-		left join lookup_ledger l on l.feed_id = $4 and l.service = $2`,
-		o.client[:], o.service.Name, p.quotas.SessionsPerClient, o.service.feed.ID()).Scan(&own, &sessions, &bytes)
+	err := p.pool.QueryRow(ctx, lookSpent, o.client[:], o.service.Name, p.quotas.SessionsPerClient, o.service.feed.ID()).Scan(&own, &sessions, &bytes)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("lookup: look at the quotas: %w", err)
@@ -103,24 +100,30 @@ func (p *Provider) spent(ctx context.Context, o *opening) (quota, error) {
 	return "", nil
 }
 
-// heldBy counts the sessions of service $2 that client $1 holds at n.t, up to $3: open, and promised until later.
-const heldBy = `(select count(*) from (select from lookup_session h
-	where h.client = $1 and h.service = $2 and h.state = 1 and h.replay_until > n.t limit $3) held)`
+// countHeld counts the sessions of service $2, of feed $4, that client $1 holds, up to $3: open, and promised until later.
+// lookSpent reads what the service retains beside it.
+const (
+	held = `(select count(*) from (select from lookup_session h
+		where h.client = $1 and h.service = $2 and h.state = 1 and h.replay_until > n.t limit $3) held)`
+	countHeld = `select ` + held + ` from (select ` + now + ` as t from feed_clock c where c.feed_id = $4 offset 0) n`
+	lookSpent = `select ` + held + `, coalesce(l.sessions, 0), coalesce(l.bytes, 0)
+		from (select ` + now + ` as t from feed_clock c where c.feed_id = $4 offset 0) n
+		left join lookup_ledger l on l.feed_id = $4 and l.service = $2`
+)
 
 // own checks, exactly, that the client holds no more sessions than it may, the one that this transaction has stored among
 // them. The client's Opens of the service come one after the other from here to their commit, on all nodes, and each counts in
 // a statement of its own what those before it have committed. After this lock only the clock's row and the ledger's are taken.
 func (p *Provider) own(ctx context.Context, tx pgx.Tx, o *opening) error {
 	of := sha256.Sum256(append(o.client[:], o.service.Name...))
-	var held int64
+	var count int64
 	b := &pgx.Batch{}
 	b.Queue(`select pg_advisory_xact_lock($1)`, int64(binary.BigEndian.Uint64(of[:])))
-	b.Queue(`select `+heldBy+` from (select `+now+` as t from feed_clock c where c.feed_id = $4 offset 0) n`,
-		o.client[:], o.service.Name, p.quotas.SessionsPerClient+1, o.service.feed.ID()).QueryRow(func(row pgx.Row) error { return row.Scan(&held) })
+	b.Queue(countHeld, o.client[:], o.service.Name, p.quotas.SessionsPerClient+1, o.service.feed.ID()).QueryRow(func(row pgx.Row) error { return row.Scan(&count) })
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("lookup: count the client's sessions: %w", err)
 	}
-	if held > p.quotas.SessionsPerClient {
+	if count > p.quotas.SessionsPerClient {
 		return refuseLasting(quotaSessionsPerClient)
 	}
 	return nil
