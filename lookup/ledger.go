@@ -74,7 +74,26 @@ func (p *Provider) told(list []ended) {
 
 // marked remembers how far a service's ledger has come, once that is committed: a database that says less has lost
 // something this node was promised (conformance row O12).
-func (p *Provider) marked(feed int32, service string, changes uint64) {}
+func (p *Provider) marked(feed int32, service string, changes uint64) {
+	p.source.Marked(livefeed.Mark{Feed: feed, Name: service, Value: changes})
+}
+
+// marks reads how far every ledger has come.
+func (p *Provider) marks(ctx context.Context, q livefeed.Querier) ([]livefeed.Mark, error) {
+	rows, err := q.Query(ctx, `select feed_id, service, changes from lookup_ledger`)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: read the ledger: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (livefeed.Mark, error) {
+		var m livefeed.Mark
+		err := r.Scan(&m.Feed, &m.Name, &m.Value)
+		return m, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lookup: read the ledger: %w", err)
+	}
+	return list, nil
+}
 
 // note counts a change of who may read a service in its ledger, as the last statement of the transaction that makes it.
 func (p *Provider) note(ctx context.Context, q livefeed.Querier, s *service) (changes uint64, err error) {

@@ -409,6 +409,7 @@ func TestL9_EveryWrongCursorIsTheSameReset(t *testing.T) {
 	n := start(t, setup{})
 	n.stock(4)
 	mine, other := n.open(ask{limits: few(1)}), n.open(ask{limits: few(1)})
+	mineDigest := n.capability()
 	live := n.live(`{}`)
 	digest, _ := n.provider.sessionDigest(mine.Session)
 	s, err := n.provider.load(t.Context(), n.pool, mine.Session, digest)
@@ -432,9 +433,6 @@ func TestL9_EveryWrongCursorIsTheSameReset(t *testing.T) {
 		"tampered position": flip(5), "tampered phase": flip(0), "tampered mac": flip(40),
 		"truncated": mine.Cursor[:43], "longer": mine.Cursor + "A", "with newline": mine.Cursor[:20] + "\n" + mine.Cursor[20:],
 		"another deployment's": foreign, "another epoch's": n.provider.cursors.seal(digest, "other", position{live: true, after: s.w, tag: s.wTag}),
-		"before W":             seal(position{live: true, after: s.w - 1, tag: s.wTag}),
-		"beyond head":          seal(position{live: true, after: s.w + 10, tag: s.wTag}),
-		"rewritten history":    seal(position{live: true, after: s.w, tag: [8]byte{1, 2, 3}}),
 		"a version never made": seal(position{after: 1 << 40, tag: s.wTag}),
 		"text":                 "cursor", "unicode": "späť\x00",
 	} {
@@ -446,10 +444,22 @@ func TestL9_EveryWrongCursorIsTheSameReset(t *testing.T) {
 	r := n.request(readPath, readBody("unknown", "x", wide))
 	r.refused(t, wire.ResetRequired)
 	bodies[string(r.body)] = true
+	n.read(mine, few(1)) // the right one still works
+
+	// What only this deployment can have sealed, and its log denies, is as indistinguishable; and it proves that history was
+	// rewritten, so that afterwards nothing from before works (conformance row O12).
+	old := capabilityHeader(mineDigest)
+	for _, p := range []position{
+		{live: true, after: s.w - 1, tag: s.wTag}, {live: true, after: s.w + 10, tag: s.wTag}, {live: true, after: s.w, tag: [8]byte{1, 2, 3}},
+	} {
+		r := n.request(readPath, readBody(mine.Session, seal(p), wide), old)
+		r.refused(t, wire.ResetRequired)
+		bodies[string(r.body)] = true
+	}
 	if len(bodies) != 1 {
 		t.Fatalf("%d distinguishable answers", len(bodies))
 	}
-	n.read(mine, few(1)) // the right one still works
+	n.request(readPath, readBody(mine.Session, mine.Cursor, few(1)), old).refused(t, wire.ResetRequired)
 }
 
 func TestL12_InvalidateReachesEveryQuery(t *testing.T) {

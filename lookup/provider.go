@@ -85,6 +85,7 @@ func (s *service) most() wire.Limits {
 type Provider struct {
 	// Static after New.
 	pool            *pgxpool.Pool
+	source          *livefeed.Store
 	log             *slog.Logger
 	baseURL, origin string
 	chain           wire.Chain
@@ -115,7 +116,7 @@ type Provider struct {
 // feed the smallest maxima it is delivered under, and issues a manifest if none is in force.
 func New(ctx context.Context, c Config) (*Provider, error) {
 	p := &Provider{
-		pool: c.Pool, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
+		pool: c.Pool, source: c.Store, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
 		closing: newClosing(), stopping: make(chan struct{}),
 	}
@@ -162,6 +163,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err := p.bound(ctx); err != nil {
 		return nil, err
 	}
+	c.Store.WatchMarks(p.marks)
 	_, err = p.current(ctx, nil)
 	return p, err
 }
