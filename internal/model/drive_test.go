@@ -55,11 +55,11 @@ type rotation struct {
 	answer livefeed.Rotation
 }
 
-// newDrive begins a case on a feed of its own, its clock far ahead of any real one, so that only the test moves it.
+// newDrive begins a case on a feed of its own.
 func newDrive(r *rig, name string) (*drive, error) {
 	d := &drive{
 		world: &world{
-			coins: mintAll(name+rand.Text(), 5), t: 4_000_000_000, rows: map[int]*version{}, prohibited: map[int]bool{},
+			coins: mintAll(name+rand.Text(), 5), t: beginning, rows: map[int]*version{}, prohibited: map[int]bool{},
 			keys: map[string]known{}, grants: map[int]int{},
 		},
 		ctx: context.WithoutCancel(r.t.Context()), r: r,
@@ -75,9 +75,6 @@ func newDrive(r *rig, name string) (*drive, error) {
 			return nil, err
 		}
 		d.nodes = append(d.nodes, n)
-	}
-	if err := d.nodes[0].feed.Advance(d.ctx, r.stores[0].pool, d.t); err != nil {
-		return nil, err
 	}
 	for i, p := range r.people { // grants are of a service, and cases share the database
 		if _, err := d.nodes[0].provider.Revoke(d.ctx, "ls_members", p.identity); err != nil {
@@ -116,7 +113,9 @@ func (d *drive) n(n int) int { return d.rng.IntN(n) }
 // chance is 1 in n.
 func (d *drive) chance(n int) bool { return d.rng.IntN(n) == 0 }
 
-func (d *drive) say(format string, args ...any) { d.trace = append(d.trace, fmt.Sprintf(format, args...)) }
+func (d *drive) say(format string, args ...any) {
+	d.trace = append(d.trace, fmt.Sprintf(format, args...))
+}
 
 func (d *drive) node() (*node, int) {
 	i := d.n(len(d.nodes))

@@ -28,6 +28,8 @@ import (
 const (
 	base           = "http://model.test"
 	rulesParameter = `{"attributes":["artist","genre"]}`
+	// beginning is T when a case begins.
+	beginning = 4_000_000_000
 	// timerLockClass is the first key of the advisory lock by which one process drains a feed's timers.
 	timerLockClass = 0x6f76746d
 )
@@ -146,6 +148,10 @@ func (r *rig) feedName(prefix string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// The clock is far ahead of any real one before anything is promised by it: only the test moves it.
+		if err := f.Advance(r.t.Context(), r.stores[0].pool, beginning); err != nil {
+			return "", err
+		}
 		var got bool
 		if err := r.locks.QueryRow(r.t.Context(), `select pg_try_advisory_lock($1, $2)`, timerLockClass, f.ID()).Scan(&got); err != nil {
 			return "", err
@@ -171,6 +177,9 @@ func (r *rig) provide(i int, feed string) (*node, error) {
 		Store: s.store, Pool: s.pool, BaseURL: base, LocalDevelopment: true, Chain: chain(), Identity: r.identity,
 		Services: []lookup.Service{service(-1, "none", ""), service(0, "brc103", lookup.AccessList)},
 		Log:      slog.New(slog.DiscardHandler),
+		Quotas: lookup.Quotas{
+			OpensPerSecond: 1e6, OpenBurst: 1e6, ServiceOpensPerSecond: 1e6, ServiceOpenBurst: 1e6, SessionsPerClient: 1e6,
+		},
 	})
 	if err != nil {
 		return nil, err

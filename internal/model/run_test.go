@@ -23,7 +23,7 @@ const (
 	caseSteps = 500 // operations of a case
 	rigCases  = 30  // cases of a database
 	// shrinkTime bounds the search for a shorter case.
-	shrinkTime = 2 * time.Minute
+	shrinkTime = time.Minute
 )
 
 // op is one operation; what it does is drawn from its seed.
