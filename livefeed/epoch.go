@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/failpoint"
 )
 
 // An epoch is the life of a feed's continuity (BRC-193 s3). Turns count the epochs of a feed: what is promised at a turn is void
@@ -177,8 +179,10 @@ func (f *Feed) rotate(ctx context.Context, t *turning) (Rotation, uint64, error)
 		}
 		r.Epoch, r.Mode = t.epoch, t.mode
 		r.Turn, err = t.write(ctx, tx)
+		failpoint.Hit(failpoint.RotateWritten)
 		return err
 	})
+	failpoint.Hit(failpoint.RotateCommitted)
 	if hook := f.hooks.turned; hook != nil && err == nil {
 		err = hook()
 	}

@@ -22,6 +22,14 @@ const (
 	OpenStored    = "lookup/open/stored"    // session, body and ledger are written, not committed
 	OpenCommitted = "lookup/open/committed" // committed, the answer not gated
 
+	RotateWritten   = "livefeed/rotate/written"   // a new epoch is written, not committed
+	RotateCommitted = "livefeed/rotate/committed" // it is, the operator not answered
+
+	CompactAsked     = "livefeed/compact/asked"     // the horizon is known, the floor where it was
+	CompactRaised    = "livefeed/compact/raised"    // the floor is up, nothing is removed
+	CompactRemoved   = "livefeed/compact/removed"   // a batch of groups or versions is removed
+	CompactCollected = "livefeed/compact/collected" // a batch of evidence is
+
 	ReadLooked = "lookup/read/looked" // a poll found nothing and is about to sleep
 	BeforeGate = "lookup/answer/gate" // a body is built
 	BeforeSend = "lookup/answer/send" // it passed the gate, not a byte is written
@@ -34,7 +42,8 @@ const (
 func Points() []string {
 	return []string{
 		AppendPlanned, AppendSending, AppendAnnounced, CommitSent, Committed, ExpiryPlanned, ExpiryCommitted,
-		RulingPlanned, RulingCommitted, OpenClaimed, OpenCut, OpenFirst, OpenStored, OpenCommitted, ReadLooked, BeforeGate,
+		RulingPlanned, RulingCommitted, OpenClaimed, OpenCut, OpenFirst, OpenStored, OpenCommitted,
+		RotateWritten, RotateCommitted, CompactAsked, CompactRaised, CompactRemoved, CompactCollected, ReadLooked, BeforeGate,
 		BeforeSend, EndAsked, EndCommitted,
 	}
 }
