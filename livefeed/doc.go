@@ -41,6 +41,25 @@
 //	F12  T is the database's clock, never below the last evaluated time; every timer up to that time is in the log, each as its
 //	     own group in (deadline, order key) order, and in front of an edit that touches its row (tests of rows T1, T2, T5). (For the moment of one
 //	     commit Advance can pass a row that is being put: pages therefore judge expiry by T themselves.)
+//	F13  The floor passes no watermark that was promised in a transaction that holds [Feed.Pin]. Nothing above the floor is removed,
+//	     and nothing below it before the floor is committed, so that a read is whole or Reset (tests of rows S4, L10, O7). Group
+//	     keys stay for ever (tests of row L11).
+//	F14  Evidence is stored while a retained row version or group refers to it, also when it is brought again just as it is
+//	     being removed; it is removed after.
+//	F15  Space of removed rows is used again, without anybody waiting for it.
+//
+// # Compaction
+//
+// [Feed.Compact] moves the floor under an exclusive advisory lock, and asks what is promised in the statement after; then it removes
+// groups with seq <= floor and versions with valid_to <= floor in transactions of their own, and lists the evidence that may be idle.
+// A step takes idle evidence and all heads, so that no committer is between finding it stored and referring to it.
+// [Store.Vacuum] makes the space usable.
+//
+// What a read sees of a loss that is nobody's compaction: a log read sees every missing group, a page the missing group at W, the
+// missing row it goes on after, and, when it reads by a selector, a missing version by the posting that leads to it; whoever
+// reads evidence sees that it is missing. No read sees a version that is gone together with all its postings, a posting that is gone
+// while its version is not, or, reading all rows, a version that is gone: rows lost one by one are for [Store.Verify]'s
+// witnesses of a whole history that was replaced, and for the database's own checksums.
 //
 // # Ownership
 //
@@ -63,6 +82,6 @@
 //
 // # Non-goals
 //
-// Proofs and scripts (a put's BEEF is checked for structure and target only), deriving what a query observes,
-// sessions, and compaction, which reads and moves what is kept here but is not part of this package yet.
+// Proofs and scripts (a put's BEEF is checked for structure and target only), deriving what a query observes, sessions, and
+// deciding when to compact and what is still promised.
 package livefeed

@@ -22,8 +22,9 @@ type Feed struct {
 	chain Chain
 	hooks hooks
 
-	queue queue
-	hub   hub
+	queue      queue
+	hub        hub
+	compaction compaction
 
 	// writer is the backend process id of the committer's connection while a transaction of ours is on it, else 0: the
 	// listener leaves such notifications to the committer, which publishes without reading anything.
@@ -37,6 +38,7 @@ type hooks struct {
 	planned   func()                  // the transaction's writes are planned, none is sent
 	sent      func(pid uint32)        // the writes and the commit are on their way, no answer was read
 	committed func(last uint64) error // committed, nobody was woken yet; an error stands for an answer that was lost
+	horizon   func()                  // the compactor knows which watermarks are promised, and holds its lock
 	turned    func() error            // a rotation is committed; an error stands for an answer that was lost
 }
 

@@ -6,12 +6,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
@@ -280,30 +283,56 @@ func silent(t testing.TB, what string, c <-chan struct{}) {
 // checkStored compares the tables with the log: they must say the same at every sequence.
 func (f *Feed) checkStored(t testing.TB) {
 	t.Helper()
+	f.checkHistory(t, f.readLog(t, 0, f.start(t)), 0)
+}
+
+// checkHistory compares the tables with the whole history, of which groups at or below the floor are forgotten: what is above it,
+// and nothing else, must be there.
+func (f *Feed) checkHistory(t testing.TB, history []Group, floor uint64) {
+	t.Helper()
 	type version struct {
 		from  uint64
 		state *State
 	}
 	rows := map[Outpoint]*version{}
 	want := map[string]int{} // outpoint, from, to and state of every version that outlived its group
+	listed := map[string]int{}
+	evidence := map[[32]byte]bool{}
 	note := func(o Outpoint, v *version, to uint64) {
-		if v.from < to {
+		switch {
+		case to <= floor:
+		case v.from < to:
 			want[versionText(o, v.from, to, v.state)]++
+			evidence[v.state.Evidence.SHA256] = true
+		default: // only the log knows it
+			listed[fmt.Sprintf("%d %x", to, v.state.Evidence.SHA256)] = 1
 		}
 	}
-	selectors := map[string]bool{}
+	selectors := map[string]int{}
 	last := uint64(0)
-	for _, g := range f.readLog(t, 0, f.start(t)) {
+	for _, g := range history {
 		if g.Sequence != last+1 {
 			t.Fatalf("group %d follows %d", g.Sequence, last)
 		}
 		last = g.Sequence
+		if last > floor {
+			for _, sha := range recordEvidence(g.Changes) {
+				evidence[[32]byte(sha)] = true
+			}
+		}
 		for _, c := range g.Changes {
 			for _, s := range append(c.Before.Selectors(), c.After.Selectors()...) {
-				selectors[fmt.Sprintf("%x %d", s, g.Sequence)] = true
+				if last > floor {
+					selectors[fmt.Sprintf("%x %d", s, g.Sequence)] = 1
+				}
+			}
+			if c.Op == Spend && last > floor {
+				listed[fmt.Sprintf("%d %x", last, c.SpendEvidence.SHA256)] = 1
 			}
 			if c.Op == Invalidate {
-				selectors[fmt.Sprintf("%x %d", All, g.Sequence)] = true
+				if last > floor {
+					selectors[fmt.Sprintf("%x %d", All, g.Sequence)] = 1
+				}
 				continue
 			}
 			v := rows[c.Outpoint]
@@ -331,31 +360,47 @@ func (f *Feed) checkStored(t testing.TB) {
 	got, postings := f.storedVersions(t)
 	compareBags(t, "row versions", got, want)
 	compareBags(t, "postings", postings, expectedPostings(want))
-	stored, err := f.store.cfg.Pool.Query(t.Context(), "select encode(selector, 'hex') || ' ' || seq from group_selector where feed_id = $1", f.id)
-	if err != nil {
-		t.Fatal(err)
+	f.compareTable(t, "group selectors", "select encode(selector, 'hex') || ' ' || seq from group_selector where feed_id = $1", selectors)
+	f.compareTable(t, "evidence of groups", "select seq || ' ' || encode(sha, 'hex') from group_evidence where feed_id = $1", listed)
+	blobs := map[string]int{}
+	for sha := range evidence {
+		blobs[hex.EncodeToString(sha[:])] = 1
 	}
-	defer stored.Close()
-	n := 0
-	for stored.Next() {
-		var s string
-		if err := stored.Scan(&s); err != nil {
-			t.Fatal(err)
-		}
-		if n++; !selectors[s] {
-			t.Errorf("posted for nothing: %s", s)
-		}
-	}
-	if n != len(selectors) {
-		t.Errorf("%d group selectors stored, %d expected", n, len(selectors))
-	}
+	f.compareTable(t, "evidence that something refers to", `select encode(sha, 'hex') from blob
+		where encode(sha, 'hex') = any($2) and $1 > 0`, blobs, slices.Collect(maps.Keys(blobs)))
 	s, err := f.Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Rows != int64(present) || s.Versions != int64(len(got)) || s.Head != last || s.Groups != int64(last) {
-		t.Errorf("stats %+v, want %d rows, %d versions, head %d", s, present, len(got), last)
+	if s.Rows != int64(present) || s.Versions != int64(len(got)) || s.Head != last || s.Floor != floor || s.Groups != int64(last-floor) {
+		t.Errorf("stats %+v, want %d rows, %d versions, head %d, floor %d", s, present, len(got), last, floor)
 	}
+	var groups, loose int64
+	if err := f.store.cfg.Pool.QueryRow(t.Context(), `select (select count(*) from feed_group where feed_id = $1),
+		(select count(*) from posting p where feed_id = $1 and not exists (select from row_version v where v.ver = p.ver))`, f.id).Scan(&groups, &loose); err != nil {
+		t.Fatal(err)
+	}
+	if groups != int64(last-floor) || loose != 0 {
+		t.Errorf("%d groups stored, want %d; %d postings of no row", groups, last-floor, loose)
+	}
+}
+
+// compareTable compares what a query says, each once, with what is wanted.
+func (f *Feed) compareTable(t testing.TB, what, sql string, want map[string]int, args ...any) {
+	t.Helper()
+	rows, err := f.store.cfg.Pool.Query(t.Context(), sql, append([]any{f.id}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, s := range list {
+		got[s]++
+	}
+	compareBags(t, what, got, want)
 }
 
 func versionText(o Outpoint, from, to uint64, s *State) string {

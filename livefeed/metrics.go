@@ -9,6 +9,10 @@ import (
 type metrics struct {
 	groups, retries, drained *prometheus.CounterVec
 	batch, commitSeconds     *prometheus.HistogramVec
+	compacted, compactBusy   *prometheus.CounterVec
+	compactSeconds           *prometheus.HistogramVec
+	floorLag                 *prometheus.GaugeVec
+	collected, vacuums       prometheus.Counter
 	notifications            prometheus.Counter
 	listenerRestarts         prometheus.Counter
 	listening, waiters       prometheus.Gauge
@@ -28,6 +32,15 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool) (*metrics, 
 			Help: "Groups in one transaction.", Buckets: prometheus.ExponentialBuckets(1, 2, 11)}, feed),
 		commitSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Subsystem: sub, Name: "commit_seconds",
 			Help: "Seconds from taking a batch of groups to its commit, retries included.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15)}, feed),
+		compacted: prometheus.NewCounterVec(counter("compacted_total", "Rows removed by this process, by kind: groups or versions."), []string{"feed", "kind"}),
+		compactBusy: prometheus.NewCounterVec(counter("compact_busy_total",
+			"Times that compaction did not get a lock in time and left the rest to its next round."), feed),
+		compactSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Subsystem: sub, Name: "compact_seconds",
+			Help: "Seconds of a round of compaction.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, feed),
+		floorLag: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "floor_lag_groups",
+			Help: "Groups between the feed's floor and its head when it was last compacted: what sessions hold."}, feed),
+		collected:        prometheus.NewCounter(counter("evidence_collected_total", "Evidence removed by this process because nothing referred to it.")),
+		vacuums:          prometheus.NewCounter(counter("vacuums_total", "Explicit vacuums by this process.")),
 		notifications:    prometheus.NewCounter(counter("notifications_total", "Notifications received.")),
 		listenerRestarts: prometheus.NewCounter(counter("listener_restarts_total", "Listening connections lost and replaced.")),
 		listening: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "listening",
@@ -35,7 +48,8 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool) (*metrics, 
 		waiters: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "waiters",
 			Help: "Waiters registered in this process."}),
 	}
-	list := []prometheus.Collector{m.groups, m.retries, m.drained, m.batch, m.commitSeconds, m.notifications, m.listenerRestarts, m.listening, m.waiters}
+	list := []prometheus.Collector{m.groups, m.retries, m.drained, m.batch, m.commitSeconds,
+		m.compacted, m.compactBusy, m.compactSeconds, m.floorLag, m.collected, m.vacuums, m.notifications, m.listenerRestarts, m.listening, m.waiters}
 	for name, p := range map[string]*pgxpool.Pool{"reads": pool, "writer": writer} {
 		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "pool_waits_total",
 			Help: "Acquisitions that had to wait for a free connection.", ConstLabels: prometheus.Labels{"pool": name}},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -110,6 +111,10 @@ type Store struct {
 	metrics *metrics
 	witness *Witness
 	looking chan struct{} // wakes the backstop
+
+	collector collector
+	removed   atomic.Int64 // rows removed here since the last vacuum
+	vacuum    vacuumState
 
 	// mu guards what follows. It is held for no I/O and before no other lock.
 	mu    sync.Mutex

@@ -388,6 +388,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 	pl.queueEnded(b, f.id)
 	pl.queueMade(b, f.id)
 	pl.queueGroups(b, f.id)
+	pl.queueEvidence(b, f.id)
 	pl.queueRuling(b, f.id)
 	if pl.evaluated > 0 {
 		b.Queue(clockWrite, f.id, int64(pl.evaluated))
