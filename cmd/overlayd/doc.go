@@ -6,7 +6,7 @@
 //	overlayd import FILE|-    append groups from NDJSON
 //	overlayd sample N|small   write sample groups as NDJSON
 //	overlayd follow URL NAME  follow a service as a verifying client
-//	overlayd admin ...        feeds, sessions, grants and prohibitions of a running provider
+//	overlayd admin ...        feeds, sessions, grants, prohibitions, epochs and quotas of a running provider
 //	overlayd config           print the settings in force and where they come from
 //	overlayd version          print the version
 //
