@@ -771,8 +771,8 @@ func (d *drive) auditing() error {
 	if err != nil {
 		return err
 	}
-	if stats.Head != d.head() || stats.Rows != int64(len(d.rows)) || stats.Epoch != d.epoch || stats.Versions != int64(d.retained(stats.Floor)) {
-		return fmt.Errorf("%+v; want head %d, %d rows, %d versions above the floor, epoch %.8s", stats, d.head(), len(d.rows), d.retained(stats.Floor), d.epoch)
+	if stats.Head != d.head() || stats.Rows != int64(len(d.rows)) || stats.Epoch != d.epoch || stats.Floor != d.floor {
+		return fmt.Errorf("%+v; want head %d, floor %d, %d rows, epoch %.8s", stats, d.head(), d.floor, len(d.rows), d.epoch)
 	}
 	list, err := n.provider.ListSessions(d.ctx, lookup.SessionFilter{})
 	if err != nil {

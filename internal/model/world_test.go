@@ -84,6 +84,7 @@ type world struct {
 	grants     map[int]int // person -> grant
 	granted    int         // grants given so far
 	rotations  []rotation
+	floor      uint64
 }
 
 type known struct {
