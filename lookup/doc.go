@@ -22,17 +22,24 @@
 //
 // # A request
 //
-//	receive -> accept -> parse -> (fence | load) -> build -> gate -> seal -> gate -> write
+//	receive -> accept -> parse -> (fence | quotas, load) -> build -> gate -> seal -> gate -> write
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
 // selection when it was well formed. Build reads the database and lays the body out whole. The gate is one uncached
 // statement: its snapshot orders the sending against close, revocation and expiry. Seal signs for authenticated callers;
 // public services have none. There is one way out, Provider.respond, for errors too.
 //
+// What is being built has one of a node's slots; a poll gives its slot back while it sleeps, and has a place among the
+// sleeping polls instead. A new Open takes a token of its client's bucket and one of its service's, is refused early when what
+// lasts is spent, and is counted exactly before it commits. The transaction of an Open takes, in this order: the shared pin of
+// the feed, the fence, the session's rows, its client's advisory lock, the feed's clock, the ledger.
+//
 // # Invariants
 //
 //   - O1: an Open that is repeated gets the first body, byte for byte, whatever happened since, or a refusal.
 //   - O6: fence, session, first body and clock commit together or not at all.
+//   - O10: every quota refuses by its name, load for now and what lasts until something ends; a refused Open leaves nothing, no
+//     session is ended for another's sake, and an existing fence is answered before any quota.
 //   - S1: T, "is a timer due" and W come from one statement, and every page is cut by version predicates at W.
 //   - S7: a page's content is a function of session, position and limits alone. highWater, the one number that may grow,
 //     never changes which groups a page holds.
@@ -41,10 +48,12 @@
 //   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
 //   - L9: every cursor that is not this session's is the same reset-required.
 //   - W1: a poll registers with the feed, then looks, then sleeps.
+//   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
 //   - A1: a request that carries any part of an authentication is valid or refused; a session never changes its mode.
 //   - A5: a row that is prohibited is in no body whose gate began after the prohibition; the session that needed it is reset.
 //   - A6: no body is written whose gate did not pass after it was built, and again after it was signed.
-//   - A8: no session id, cursor, request id or query in logs, metrics or errors.
+//   - A8: no session id, cursor, request id or query in logs, metrics or errors; of an address no more than a keyed digest is
+//     kept anywhere.
 //
 // # Goroutines
 //
@@ -58,5 +67,6 @@
 // # Non-goals
 //
 // No order or retention of its own (package livefeed), no client (package client), no cryptography (package brc104: what it
-// verifies becomes the caller's principal, what it signs is the seal). There are no quotas yet.
+// verifies becomes the caller's principal, what it signs is the seal). Identities cost nothing to make, so on a service that any identity may open only the
+// quotas of the service hold off a crowd of them.
 package lookup

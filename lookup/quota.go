@@ -10,7 +10,7 @@ import (
 )
 
 // Quotas bound what clients may ask of a provider and leave behind in it (BRC-193 s8, conformance row O10). A client is an
-// authenticated principal, or for anonymous callers an address, of IPv6 its /64 (see [Provider.Echo]). A zero field means its
+// authenticated principal, or for anonymous callers an address, of IPv6 its /64 (see [Provider.Mount]). A zero field means its
 // default; nothing is unlimited.
 //
 // The first group is about load, which passes. Each node counts it by itself; what is above the quota is unavailable, to be

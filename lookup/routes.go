@@ -23,7 +23,8 @@ func (p *Provider) BasePath() string {
 	return u.EscapedPath()
 }
 
-// Mount adds the endpoints to a group that stands at the base URL's path.
+// Mount adds the endpoints to a group that stands at the base URL's path. Behind a proxy, set the server's IPExtractor to one
+// that trusts it: anonymous callers are told apart by the address that it finds (see [Quotas]).
 func (p *Provider) Mount(g *echo.Group) {
 	for _, route := range []struct {
 		path, method string
@@ -94,7 +95,7 @@ func headerList(lists ...[]string) string {
 }
 
 // Echo returns a server of nothing but this provider, mounted at its base path, whose every other answer has the
-// protocol's shape too.
+// protocol's shape too. See [Provider.Mount] on proxies.
 func (p *Provider) Echo() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
