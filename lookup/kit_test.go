@@ -73,7 +73,8 @@ type setup struct {
 	manifest  uint64
 	origins   []string
 	poolConns int32
-	quotas    Quotas // zero fields: so large that no test meets them by accident
+	retention Retention // zero: no rounds but those the test asks for
+	quotas    Quotas    // zero fields: so large that no test meets them by accident
 	extractor echo.IPExtractor
 }
 
@@ -123,8 +124,12 @@ func start(t testing.TB, s setup) *node {
 	if s.base != "" {
 		n.base = s.base
 	}
+	if s.retention == (Retention{}) {
+		s.retention.Every = -1
+	}
 	n.provider, err = New(ctx, Config{
-		Store: n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
+		Retention: s.retention,
+		Store:     n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
 		Services: s.services, ManifestSeconds: s.manifest, Quotas: roomy(s.quotas), Log: log, Origin: s.origins, Metrics: n.metrics,
 	})
 	if err != nil {

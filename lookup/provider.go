@@ -61,6 +61,7 @@ type Config struct {
 	Identity         *ec.PrivateKey // signs the manifest, and every answer to who signed the request
 	Services         []Service      // at most 256
 	ManifestSeconds  uint64         // life of a manifest; 0 means 86400
+	Retention        Retention      // how what is no longer promised is forgotten
 	Quotas           Quotas         // zero fields mean their defaults
 	Metrics          prometheus.Registerer
 }
@@ -104,6 +105,9 @@ type Provider struct {
 	auth            *brc104.Server // nil: no service is authenticated
 	closing         *closing
 	metrics         *metrics
+	retention       Retention
+	kept            *keptMetrics
+	keeper          keeper
 	quotas          *quotas
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
@@ -116,9 +120,9 @@ type Provider struct {
 // feed the smallest maxima it is delivered under, and issues a manifest if none is in force.
 func New(ctx context.Context, c Config) (*Provider, error) {
 	p := &Provider{
-		pool: c.Pool, source: c.Store, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
+		pool: c.Pool, source: c.Store, retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
-		closing: newClosing(), stopping: make(chan struct{}),
+		closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")
@@ -149,6 +153,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	p.quotas = newQuotas(limits)
 	if p.metrics, err = newMetrics(c.Metrics, p.quotas); err != nil {
+		return nil, err
+	}
+	if p.kept, err = newKeptMetrics(c.Metrics); err != nil {
 		return nil, err
 	}
 	if err := p.secrets(ctx); err != nil {
@@ -323,8 +330,12 @@ func (p *Provider) authenticate(ctx context.Context, c Config) error {
 	return nil
 }
 
-// Run renews the manifest before it is half way through its life, and reads the session secrets, until ctx ends.
+// Run renews the manifest before it is half way through its life, reads the session secrets, and forgets what is no longer
+// promised (see [Retention]), until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	keeping.Go(func() { p.retainLoop(ctx) })
+	defer keeping.Wait()
 	secrets := time.NewTicker(secretRefresh)
 	defer secrets.Stop()
 	every := min(max(time.Duration(p.manifestSeconds)*time.Second/8, time.Second), time.Minute)
