@@ -127,6 +127,15 @@ func (c *cluster) exec(database string, statements ...string) error {
 func (c *cluster) number(database, query string) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	for {
+		if n, err = c.ask(ctx, database, query); err == nil || ctx.Err() != nil {
+			return n, err
+		}
+		time.Sleep(20 * time.Millisecond) // it recovers
+	}
+}
+
+func (c *cluster) ask(ctx context.Context, database, query string) (n int64, err error) {
 	conn, err := pgx.Connect(ctx, c.urlOf(database, ""))
 	if err != nil {
 		return 0, err

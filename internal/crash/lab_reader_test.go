@@ -127,7 +127,7 @@ type object = map[string]any
 func (c *reader) limits(wait time.Duration) object {
 	observations := 1024
 	if c.small {
-		observations = 3 + mrand.IntN(20)
+		observations = 10 + mrand.IntN(20) // a group of the lab has nine at most
 	}
 	return object{"maxBytes": 4194304, "maxObservations": observations, "waitMs": wait.Milliseconds()}
 }
@@ -327,6 +327,58 @@ func (r *run) removed(ctx context.Context) {
 		for range 10 {
 			c.pause(ctx)
 		}
+	}
+}
+
+// ring has one poll wait for a group that nothing else announces, again and again. The group is committed about when the poll goes
+// to sleep.
+func (r *run) ring(ctx context.Context, kind string) {
+	c := r.newReader("poll-"+kind, "ls_long", Query{"kind": kind}, 7*time.Second)
+	defer c.client.CloseIdleConnections()
+	o := newOperator(r)
+	defer o.client.CloseIdleConnections()
+	for i := 0; ctx.Err() == nil; {
+		s := c.begin(ctx)
+		if s == nil {
+			return
+		}
+		for !s.record.Complete() {
+			if s.next(ctx, 0) {
+				return
+			}
+		}
+		for done := false; !done && ctx.Err() == nil; i++ {
+			over := make(chan bool, 1)
+			go func() { over <- s.next(ctx, c.wait) }()
+			time.Sleep(time.Duration(mrand.IntN(250)) * time.Millisecond)
+			key := fmt.Sprintf("%s-%s-%d-crash-lab", r.name, kind, i)
+			coin := mint(key, Outpoint{})
+			o.append(key, []Edit{{Op: Put, Outpoint: coin.point, BEEF: coin.beef, Attributes: map[string]string{"kind": kind}, Order: "bell", Context: []byte(key)}})
+			done = <-over
+		}
+	}
+}
+
+// brief opens a session, reads it for a moment and closes it, again and again.
+func (r *run) brief(ctx context.Context, name string) {
+	c := r.newReader(name, "ls_brief", Query{"kind": "a"}, 0)
+	defer c.client.CloseIdleConnections()
+	for ctx.Err() == nil {
+		s := c.begin(ctx)
+		if s == nil {
+			return
+		}
+		done := false
+		for range 8 {
+			if done = s.next(ctx, 0); done {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !done {
+			s.close(ctx)
+		}
+		time.Sleep(time.Duration(mrand.IntN(600)) * time.Millisecond)
 	}
 }
 

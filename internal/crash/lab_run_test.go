@@ -63,9 +63,10 @@ func (r result) count(kinds ...Kind) (n int) {
 // script is what a scenario does.
 type script struct {
 	nodes int
-	arm   string // failpoints of the first start
-	load  func(r *run, ctx context.Context, all *sync.WaitGroup)
-	act   func(r *run) error // breaks and mends
+	arm   string                                                 // failpoints of the first start
+	load  func(r *run, ctx context.Context, all *sync.WaitGroup) // nil: ordinary
+	watch func(r *run, ctx context.Context, all *sync.WaitGroup) // nil: everyone
+	act   func(r *run) error                                     // breaks and mends
 	// sparse: sequences may have gaps (a mutant).
 	sparse bool
 	// prepare, if set, is called with the empty database.
@@ -117,13 +118,17 @@ func play(t *testing.T, c *cluster, binary, name string, s script) (result, erro
 	var writers, readers sync.WaitGroup
 	defer func() { stopWriting(); stopReading(); writers.Wait(); readers.Wait() }()
 	load(r, writing, &writers)
-	r.watch(reading, &readers, s)
+	watch := s.watch
+	if watch == nil {
+		watch = everyone
+	}
+	watch(r, reading, &readers)
 	if err := s.act(r); err != nil {
 		return result{}, err
 	}
 	stopWriting()
 	writers.Wait()
-	if err := r.verify(s); err != nil {
+	if err := r.verify(); err != nil {
 		return result{}, err
 	}
 	stopReading()
@@ -154,10 +159,11 @@ func ordinary(r *run, ctx context.Context, all *sync.WaitGroup) {
 	}
 	all.Go(func() { r.bell(ctx) })
 	all.Go(func() { r.warden(ctx) })
+	all.Go(func() { r.rotator(ctx) })
 }
 
-// watch starts the readers. There are always some of every row, whose sessions overlap.
-func (r *run) watch(ctx context.Context, all *sync.WaitGroup, s script) {
+// everyone are the readers of most scenarios. There are always some of every row, whose sessions overlap.
+func everyone(r *run, ctx context.Context, all *sync.WaitGroup) {
 	start := func(name, service string, query Query, wait time.Duration, small bool) {
 		c := r.newReader(name, service, query, wait)
 		c.small = small
@@ -180,7 +186,7 @@ func (r *run) watch(ctx context.Context, all *sync.WaitGroup, s script) {
 }
 
 // verify asks for every acknowledged group again, reads to the end, and counts what the database holds.
-func (r *run) verify(s script) error {
+func (r *run) verify() error {
 	keys := r.ledger.Keys()
 	var upTo uint64
 	for _, sequence := range keys {

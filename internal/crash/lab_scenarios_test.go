@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,6 +20,7 @@ import (
 type scenario struct {
 	name   string
 	mutant string // the tag of a mutant: then it must be caught
+	by     []Kind // what catches it
 	own    bool   // breaks Postgres itself: it has a cluster that no other lane uses
 	disk   bool   // needs a small disk, and root
 	script func() script
@@ -44,6 +46,7 @@ func scenarios() []scenario {
 		scenario{name: "kill -9 at any time", script: anyTime},
 		scenario{name: "kill -9 of one of two nodes", script: oneOfTwo},
 		scenario{name: "nothing, with pauses everywhere", script: pauses},
+		scenario{name: "a break of the epoch", script: breaks},
 		scenario{name: "connections cut at any time", script: cuts},
 		scenario{name: "connections cut within a message", script: torn},
 		scenario{name: "a database that hangs", script: hangs},
@@ -53,9 +56,13 @@ func scenarios() []scenario {
 		scenario{name: "fast shutdown of Postgres", own: true, script: func() script { return server("postmaster", syscall.SIGINT) }},
 		scenario{name: "SIGKILL of Postgres and overlayd", own: true, script: both},
 		scenario{name: "a full disk", own: true, disk: true, script: full},
-		scenario{name: "a bigserial cursor", mutant: "mutant_bigserial", script: func() script { return bigserial(true) }},
-		scenario{name: "a poll that registers late", mutant: "mutant_latewait", script: lateWait},
-		scenario{name: "a compactor without its lock", mutant: "mutant_nolock", script: noLock},
+		// What mutants are caught in, without the mutant.
+		scenario{name: "nothing, with two nodes that append slowly", script: func() script { return twoWriters(false) }},
+		scenario{name: "nothing, with polls that sleep slowly", script: slowPolls},
+		scenario{name: "nothing, with a slow compactor", script: slowCompactor},
+		scenario{name: "a bigserial cursor", mutant: "mutant_bigserial", by: []Kind{Lost}, script: func() script { return twoWriters(true) }},
+		scenario{name: "a poll that registers late", mutant: "mutant_latewait", by: []Kind{Late}, script: slowPolls},
+		scenario{name: "a compactor without its lock", mutant: "mutant_nolock", by: []Kind{Reset, Snapshot}, script: slowCompactor},
 	)
 	return list
 }
@@ -112,6 +119,24 @@ func slow() string {
 func pauses() script {
 	return script{nodes: 2, arm: slow(), act: func(r *run) error {
 		time.Sleep(7 * time.Second)
+		return nil
+	}}
+}
+
+func breaks() script {
+	return script{act: func(r *run) error {
+		o := newOperator(r)
+		defer o.client.CloseIdleConnections()
+		for i := range 4 {
+			time.Sleep(between(500*time.Millisecond, 1500*time.Millisecond))
+			done := r.ledger.Void()
+			order := fmt.Appendf(nil, `{"key":"%s-break-%d-crash-lab","mode":"break","reason":"the lab says so"}`, r.name, i)
+			if status, text := o.again(http.MethodPost, "/feeds/catalogue/epoch", order); status != http.StatusOK {
+				r.ledger.Find(Refused, "a break: %d %s", status, text)
+			}
+			done()
+		}
+		time.Sleep(1500 * time.Millisecond)
 		return nil
 	}}
 }
@@ -269,8 +294,8 @@ func fill(path string) error {
 	}
 }
 
-// bigserial appends through two nodes that pause between taking a sequence and committing.
-func bigserial(sparse bool) script {
+// twoWriters appends through two nodes that pause between taking sequences and committing.
+func twoWriters(sparse bool) script {
 	s := script{nodes: 2, sparse: sparse, arm: failpoint.AppendPlanned + "=pause:30ms%50", act: func(r *run) error {
 		time.Sleep(5 * time.Second)
 		return nil
@@ -281,24 +306,35 @@ func bigserial(sparse bool) script {
 	return s
 }
 
-// lateWait rings for a poll that pauses before it sleeps; nothing else happens that could wake it.
-func lateWait() script {
+// slowPolls has polls pause before they sleep, and commits for each a group meanwhile; nothing else happens that could wake it.
+func slowPolls() script {
 	return script{
-		arm: failpoint.ReadLooked + "=pause:150ms%50",
+		arm: failpoint.ReadLooked + "=pause:150ms",
 		load: func(r *run, ctx context.Context, all *sync.WaitGroup) {
-			all.Go(func() { r.bell(ctx) })
+			for i := range 6 {
+				all.Go(func() { r.ring(ctx, fmt.Sprint("bell", i)) })
+			}
+		},
+		watch: func(*run, context.Context, *sync.WaitGroup) {},
+		act: func(r *run) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		},
+	}
+}
+
+// slowCompactor pauses between the horizon and the floor, while sessions are opened of which there is often none.
+func slowCompactor() script {
+	return script{
+		arm: failpoint.CompactAsked + "=pause:300ms",
+		watch: func(r *run, ctx context.Context, all *sync.WaitGroup) {
+			for i := range 2 {
+				all.Go(func() { r.brief(ctx, fmt.Sprint("brief", i)) })
+			}
 		},
 		act: func(r *run) error {
 			time.Sleep(12 * time.Second)
 			return nil
 		},
 	}
-}
-
-// noLock compacts every second, pausing between the horizon and the floor, while short sessions are opened all the time.
-func noLock() script {
-	return script{arm: slow(), act: func(r *run) error {
-		time.Sleep(8 * time.Second)
-		return nil
-	}}
 }

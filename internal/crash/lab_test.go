@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,8 +185,9 @@ func (l *lab) once(r *row, c *cluster) {
 	case err != nil && r.mutant == "":
 		r.fault = err
 		verdict = "FAILED: " + err.Error()
-	case r.mutant != "" && len(out.findings) > 0:
-		verdict = "caught: " + out.findings[0].String()
+	case r.mutant != "" && out.count(r.by...) > 0:
+		i := slices.IndexFunc(out.findings, func(f Finding) bool { return slices.Contains(r.by, f.Kind) })
+		verdict = "caught: " + out.findings[i].String()
 	case r.mutant != "":
 		verdict = fmt.Sprintf("NOT CAUGHT (%v)", err)
 	case len(out.findings) > 0:
@@ -239,8 +241,8 @@ func (l *lab) table() {
 			kinds[f.Kind]++
 		}
 		by := strings.TrimPrefix(fmt.Sprint(kinds), "map")
-		if len(kinds) == 0 {
-			by = "NOTHING"
+		if r.total.count(r.by...) == 0 {
+			by = fmt.Sprintf("NOT CAUGHT by any of %v: %s", r.by, by)
 			l.t.Errorf("the mutant %s was not caught", r.mutant)
 		}
 		fmt.Printf("%-46s %4d %7d %s\n", r.name, r.runs, r.total.acknowledged, by)

@@ -220,6 +220,22 @@ func (r *run) writer(ctx context.Context, name string) {
 	}
 }
 
+// rotator retires the epoch again and again: sessions live on.
+func (r *run) rotator(ctx context.Context) {
+	o := newOperator(r)
+	defer o.client.CloseIdleConnections()
+	for i := 0; ctx.Err() == nil; i++ {
+		order := fmt.Appendf(nil, `{"key":"%s-retire-%d-crash-lab","mode":"retire"}`, r.name, i)
+		if status, text := o.again(http.MethodPost, "/feeds/catalogue/epoch", order); status != http.StatusOK {
+			r.ledger.Find(Refused, "a rotation: %d %s", status, text)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(300+rand.IntN(900)) * time.Millisecond):
+		}
+	}
+}
+
 // bell lists a row now and then that one reader waits for.
 func (r *run) bell(ctx context.Context) {
 	o := newOperator(r)

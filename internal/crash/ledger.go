@@ -28,7 +28,7 @@ const (
 )
 
 // LatestWake is how long a poll that is outstanding may stay unanswered once a group for it was acknowledged, with nothing broken.
-const LatestWake = 3 * time.Second
+const LatestWake = 5 * time.Second
 
 // Finding is one broken promise.
 type Finding struct {
@@ -51,6 +51,7 @@ type Ledger struct {
 	faults    []span
 	broken    time.Time             // when something was broken that is not mended yet; zero: nothing is
 	forbidden map[Outpoint][]ruling // rows that are ever prohibited are judged by X10 alone
+	voids     []ruling              // breaks of the epoch
 }
 
 type acknowledged struct {
@@ -147,6 +148,20 @@ func (l *Ledger) Forbid(o Outpoint, lift bool) (done func()) {
 	}
 }
 
+// Void records that the epoch is about to be broken: sessions opened before may be reset. Call the result when it is
+// acknowledged: from then on they must be.
+func (l *Ledger) Void() (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := len(l.voids)
+	l.voids = append(l.voids, ruling{asked: time.Now()})
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.voids[i].done = time.Now()
+	}
+}
+
 // Session is one session of one reader. A reader uses it from one goroutine.
 type Session struct {
 	Name  string
@@ -154,7 +169,8 @@ type Session struct {
 	Life  uint64 // sessionSeconds of its service
 
 	ledger   *Ledger
-	began    time.Time
+	began    time.Time // when its Open was first sent
+	answered time.Time // when that had its answer
 	opened   bool
 	scope    wire.Scope
 	w, t     uint64
@@ -186,6 +202,7 @@ func (l *Ledger) Begin(name string, query Query, life uint64) *Session {
 func (s *Session) Opened(b *wire.Batch) {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
+	s.answered = time.Now()
 	s.opened, s.scope, s.w, s.through, s.expires = true, b.Scope, b.Through, b.Through, b.ExpiresAt
 	s.t = b.ExpiresAt - s.Life
 	if b.Phase != wire.PhaseSnapshot {
@@ -200,6 +217,11 @@ func (s *Session) Delivered(b *wire.Batch, asked time.Time) {
 	l := s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, v := range l.voids {
+		if v.asked.After(s.answered) && !v.done.IsZero() && v.done.Before(asked) {
+			l.find(Leaked, "%s: a session was served behind a break of its epoch", s.Name)
+		}
+	}
 	if b.Scope != s.scope || b.ExpiresAt != s.expires {
 		l.find(Unstable, "%s: scope or deadline changed within a session", s.Name)
 	}
@@ -288,7 +310,7 @@ func (s *Session) Refused(code wire.Code) {
 	switch {
 	case s.ended, uint64(time.Now().Unix()) >= s.expires:
 		return
-	case code == wire.ResetRequired && l.mayProhibit(s):
+	case code == wire.ResetRequired && (l.mayProhibit(s) || l.mayBreak(s)):
 		return
 	}
 	l.find(Reset, "%s: %s at through %d (W %d), %d s before its deadline", s.Name, code, s.through, s.w, s.expires-uint64(time.Now().Unix()))
@@ -307,6 +329,11 @@ func (l *Ledger) mayProhibit(s *Session) bool {
 		}
 	}
 	return false
+}
+
+// mayBreak reports whether the epoch may have been broken since the session began.
+func (l *Ledger) mayBreak(s *Session) bool {
+	return slices.ContainsFunc(l.voids, func(v ruling) bool { return v.done.IsZero() || v.done.After(s.began) })
 }
 
 // Disclosed judges a batch that answered a request sent at a time (X10).
