@@ -67,6 +67,6 @@
 // # Non-goals
 //
 // No order or retention of its own (package livefeed), no client (package client), no cryptography (package brc104: what it
-// verifies becomes the caller's principal, what it signs is the seal). Identities cost nothing to make, so on a service that any identity may open only the
-// quotas of the service hold off a crowd of them.
+// verifies becomes the caller's principal, what it signs is the seal). Identities cost nothing to make, so on a service that
+// any identity may open only the quotas of the service and the node hold off a crowd of them.
 package lookup
