@@ -111,12 +111,6 @@ services:
 	if strings.Contains(p.Stderr(), ready.OperatorToken) || strings.Contains(p.Stderr(), s.session) || strings.Contains(p.Stderr(), s.cursor) {
 		t.Error("a token, session or cursor is in the log")
 	}
-
-	// The chain of a feed is fixed.
-	other := e2e.Options{Dir: dir, Env: append(with.Env, "OVERLAYD_CHAIN_NETWORK=other")}
-	if r := e2e.RunWith(t, other, "serve"); r.Code != 1 || !strings.Contains(r.Stderr, "chain") {
-		t.Errorf("another chain: code %d, %s", r.Code, r.Stderr)
-	}
 }
 
 // session is a lookup session that has read its snapshot.
