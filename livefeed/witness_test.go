@@ -160,7 +160,8 @@ func TestO12_GrowthIsNoAlarm(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	stopTimers(t, db)
-	n := startStore(t, db, quiet)
+	log := &recorder{Handler: slog.DiscardHandler}
+	n := startStore(t, db, quiet, func(c *Config) { c.Log = slog.New(log) })
 	f := n.ensure(t, "f")
 	counts(t, n, f, "a", 1)
 	n.WatchMarks(readCounts)
@@ -185,6 +186,9 @@ func TestO12_GrowthIsNoAlarm(t *testing.T) {
 		n.mustVerify(t)
 	}
 	f.wantTurns(t, "1 retire", "2 retire", "3 retire")
+	if n := log.warnings.Load(); n != 0 { // not even a doubt that a second look removes
+		t.Errorf("%d warnings", n)
+	}
 
 	// An answer from before a break, that comes after it, teaches nothing.
 	n.witness.asked = func() {
@@ -206,8 +210,9 @@ func TestO12_NoAlarmUnderLoad(t *testing.T) {
 	db := pgtest.New(t)
 	var nodes []*node
 	var feeds []*Feed
+	log := &recorder{Handler: slog.DiscardHandler}
 	for range 2 {
-		n := startStore(t, db, func(c *Config) { c.Backstop = time.Millisecond })
+		n := startStore(t, db, func(c *Config) { c.Backstop = time.Millisecond; c.Log = slog.New(log) })
 		nodes, feeds = append(nodes, n), append(feeds, n.ensure(t, "f"))
 	}
 	var wg sync.WaitGroup
@@ -234,6 +239,9 @@ func TestO12_NoAlarmUnderLoad(t *testing.T) {
 		if strings.Contains(turn, "break") {
 			t.Fatalf("a false alarm: %q", feeds[0].turns(t))
 		}
+	}
+	if n := log.warnings.Load(); n != 0 {
+		t.Errorf("%d warnings", n)
 	}
 }
 
