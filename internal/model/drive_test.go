@@ -407,7 +407,30 @@ func (d *drive) reading() error {
 			capability, strange = strings.Repeat("cd", 32), "another capability"
 		}
 	}
-	return d.readAt(s, m, who, capability, strange, d.limits(), true)
+	limits := d.limits()
+	if d.chance(5) && m.s == s && !s.removed {
+		limits = d.exact(s, m, limits)
+	}
+	return d.readAt(s, m, who, capability, strange, limits, true)
+}
+
+// exact narrows limits to the very bytes of what they would get, or to one less.
+func (d *drive) exact(s *session, m *mark, limits wire.Limits) wire.Limits {
+	a := d.peek(s, m, limits)
+	if a.code != "" {
+		return limits
+	}
+	for { // its own digits count
+		a.batch.Limits = limits.Min(s.most)
+		a.batch.HighWater = a.batch.Through
+		bytes := uint32(len(a.batch.AppendCanonical(nil)))
+		if bytes == limits.MaxBytes || digits(uint64(bytes)) > digits(uint64(limits.MaxBytes)) {
+			break
+		}
+		limits.MaxBytes = bytes
+	}
+	limits.MaxBytes -= uint32(d.n(2))
+	return limits
 }
 
 func (d *drive) readAt(s *session, m *mark, who int, capability, strange string, limits wire.Limits, follow bool) error {
@@ -452,7 +475,7 @@ func (d *drive) readAt(s *session, m *mark, who int, capability, strange string,
 func (d *drive) peek(s *session, m *mark, limits wire.Limits) answer {
 	l := limits.Min(s.most)
 	if m.spot.live {
-		return d.tail(s, m.spot.at, l)
+		return d.tail(s, m.spot.at, l, func() {})
 	}
 	return d.page(s, int(m.spot.at), l)
 }

@@ -184,7 +184,7 @@ func (w *world) read(s *session, who int, capability string, m *mark, limits wir
 	limits = limits.Min(s.most)
 	a := answer{}
 	if m.spot.live {
-		a = w.tail(s, m.spot.at, limits)
+		a = w.tail(s, m.spot.at, limits, w.drain)
 	} else {
 		a = w.page(s, int(m.spot.at), limits)
 	}
@@ -268,8 +268,8 @@ func (w *world) page(s *session, behind int, limits wire.Limits) answer {
 	return answer{batch: b, facts: facts, next: next}
 }
 
-// tail answers with what the log has after a sequence.
-func (w *world) tail(s *session, after uint64, limits wire.Limits) answer {
+// tail answers with what the log has after a sequence; drain is called when that seems to be all.
+func (w *world) tail(s *session, after uint64, limits wire.Limits, drain func()) answer {
 	b := s.blank(wire.PhaseLive, limits)
 	if size(b, after) > int(limits.MaxBytes) {
 		return limited(wire.LimitEnvelope)
@@ -303,7 +303,7 @@ func (w *world) tail(s *session, after uint64, limits wire.Limits) answer {
 			break
 		}
 		drained = true
-		w.drain()
+		drain()
 	}
 	settle(b, last, reached, w.head())
 	return answer{batch: b, facts: facts, next: spot{live: true, at: b.Through}}

@@ -21,7 +21,7 @@ var (
 
 const (
 	caseSteps = 500 // operations of a case
-	rigCases  = 30  // cases of a database
+	rigCases  = 12  // cases of a database
 	// shrinkTime bounds the search for a shorter case.
 	shrinkTime = time.Minute
 )
