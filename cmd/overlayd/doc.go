@@ -25,7 +25,7 @@
 //  1. both listeners take no new connection, /readyz says no, imports stop reading
 //  2. waiting polls are woken and answered whole
 //  3. requests under way finish, within shutdownSeconds; then they are cut
-//  4. the manifest's renewal ends
+//  4. the manifest's renewal and retention end
 //  5. the feeds' committers, timers and listener end, after what was submitted
 //  6. the pools are closed
 //  7. dev stops its Postgres and gives its folder back

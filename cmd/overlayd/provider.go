@@ -121,13 +121,13 @@ func (p *provider) run(ctx context.Context) (err error) {
 	look, err := lookup.New(life, lookup.Config{
 		Store: store, Pool: db.main, Chain: chain, Log: p.log, Origin: p.config.CORS.Origins, Metrics: registry,
 		BaseURL: p.config.BaseURL, LocalDevelopment: p.config.LocalDevelopment, Identity: p.identity,
-		Services: services, ManifestSeconds: p.config.ManifestSeconds, Quotas: quotasOf(p.config.Quotas),
+		Services: services, ManifestSeconds: p.config.ManifestSeconds, Quotas: quotasOf(p.config.Quotas), Retention: retentionOf(p.config.Retention),
 	})
 	if err != nil {
 		return err
 	}
-	renewal := background(after, "the manifest's renewal", look.Run, fail)
-	defer func() { err = errors.Join(err, renewal.stop()) }() // step 4
+	upkeep := background(after, "the manifest's renewal and retention", look.Run, fail)
+	defer func() { err = errors.Join(err, upkeep.stop()) }() // step 4
 
 	api, err := operator.New(operator.Config{
 		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log,
@@ -286,6 +286,14 @@ func servicesOf(c *config.Config) ([]lookup.Service, error) {
 		})
 	}
 	return services, nil
+}
+
+// retentionOf reads 0 as never, which is what it says: another process does it.
+func retentionOf(r config.Retention) lookup.Retention {
+	if r.EverySeconds == 0 {
+		return lookup.Retention{Every: -1}
+	}
+	return lookup.Retention{Every: time.Duration(r.EverySeconds) * time.Second}
 }
 
 func quotasOf(q config.Quotas) lookup.Quotas {

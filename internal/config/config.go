@@ -134,9 +134,9 @@ type Limits struct {
 // Retention is how what nobody is promised any more is removed: log and row
 // versions that no session needs, ended sessions, old manifests.
 type Retention struct {
-	// EverySeconds is how often this process looks. 0 leaves it to other nodes:
-	// one of them must do it, or disk use grows for ever. Bounds: 0..3600 s.
-	// Default: 10 s.
+	// EverySeconds is how long after a round the next one begins. Of all processes
+	// on a database one works at a time; 0 leaves it to others, and when it is 0 in
+	// all of them disk use grows for ever. Bounds: 0..3600 s. Default: 10 s.
 	EverySeconds uint32 `koanf:"everySeconds"`
 }
 
