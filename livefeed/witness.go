@@ -174,12 +174,12 @@ func (w *Witness) check(ctx context.Context, db database) error {
 			faults = append(faults, fmt.Errorf("feed %q has another number in the database than when this process opened it: stop this process and start it again", name))
 			continue
 		}
-		found := was.lost(&is)
-		if found == "" {
+		missing := was.lost(&is)
+		if missing == "" {
 			w.learn(name, is.sight)
 			continue
 		}
-		w.log.Warn("livefeed: the database seems to have lost history; it is asked again under the head's lock", "feed", name, "found", found)
+		w.log.Warn("livefeed: the database seems to have lost history; it is asked again under the head's lock", "feed", name, "found", missing)
 		if err := w.breakEpoch(ctx, db, name, was, read); err != nil {
 			faults = append(faults, fmt.Errorf("feed %q: %w", name, err))
 		}
