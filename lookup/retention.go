@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/overlayd/overlayd/internal/failpoint"
 	"github.com/overlayd/overlayd/livefeed"
 )
 
@@ -198,6 +199,7 @@ func (p *Provider) removeOld(ctx context.Context, feed int32, done *Retained) er
 		}); err != nil {
 			return fmt.Errorf("lookup: remove old sessions: %w", err)
 		}
+		failpoint.Hit(failpoint.RetainRemoved)
 		done.Sessions += removed
 		if removed < sessionBatch {
 			return nil

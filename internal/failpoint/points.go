@@ -25,6 +25,7 @@ const (
 	RotateWritten   = "livefeed/rotate/written"   // a new epoch is written, not committed
 	RotateCommitted = "livefeed/rotate/committed" // it is, the operator not answered
 
+	RetainRemoved    = "lookup/retain/removed"      // records of old sessions are removed
 	CompactAsked     = "livefeed/compact/asked"     // the horizon is known, the floor where it was
 	CompactRaised    = "livefeed/compact/raised"    // the floor is up, nothing is removed
 	CompactRemoved   = "livefeed/compact/removed"   // a batch of groups or versions is removed
@@ -43,7 +44,7 @@ func Points() []string {
 	return []string{
 		AppendPlanned, AppendSending, AppendAnnounced, CommitSent, Committed, ExpiryPlanned, ExpiryCommitted,
 		RulingPlanned, RulingCommitted, OpenClaimed, OpenCut, OpenFirst, OpenStored, OpenCommitted,
-		RotateWritten, RotateCommitted, CompactAsked, CompactRaised, CompactRemoved, CompactCollected, ReadLooked, BeforeGate,
+		RotateWritten, RotateCommitted, RetainRemoved, CompactAsked, CompactRaised, CompactRemoved, CompactCollected, ReadLooked, BeforeGate,
 		BeforeSend, EndAsked, EndCommitted,
 	}
 }
