@@ -30,28 +30,31 @@ const (
 // take and finish.
 func (f *Feed) commitLoop(ctx context.Context) {
 	defer f.queue.close()
+	var drains []*drainRequest // under way
+	defer func() { answerDrains(drains, true, errStopped) }()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.queue.signal:
 		}
-		// Timers and groups alternate: a backlog of one does not keep the other waiting.
+		// Timers and groups alternate, a transaction each: a backlog of one does not keep the other waiting.
 		for ctx.Err() == nil {
 			// Prohibitions go first: they are few, and what they stop must not wait.
 			rulings := f.queue.takeRulings()
 			if len(rulings) > 0 {
 				f.ruleAll(ctx, rulings)
 			}
-			drains := f.queue.takeDrains()
-			if len(drains) > 0 {
-				f.drainAll(ctx, drains)
+			drains = append(drains, f.queue.takeDrains()...)
+			drained := len(drains) > 0
+			if drained {
+				drains = f.drain(ctx, drains)
 			}
 			batch := f.queue.takeGroups()
 			if len(batch) > 0 {
 				f.commit(ctx, batch)
 			}
-			if len(rulings) == 0 && len(drains) == 0 && len(batch) == 0 {
+			if len(rulings) == 0 && !drained && len(batch) == 0 {
 				break
 			}
 		}
@@ -194,11 +197,14 @@ func refused(err error) bool {
 var errPlan = errors.New("the stored feed does not fit the plan")
 
 // Drain logs every timer due at or before t, and not after T: in (deadline, order key) order, each as its own group,
-// up to 1000 in a transaction, about budget of them in all (0 = one transaction's worth). It
+// up to 1000 in a transaction, until budget of them were logged since it was called, by whomever (0 = one transaction's worth). It
 // reports whether due ones remained; if none did, T will not fall below t again. It runs on the committer's
 // connection: never call it in a transaction that has called [Feed.Advance].
 func (f *Feed) Drain(ctx context.Context, t uint64, budget int) (remaining bool, err error) {
-	r := &drainRequest{t: t, budget: budget, done: make(chan struct{})}
+	if budget <= 0 {
+		budget = drainRows
+	}
+	r := &drainRequest{t: t, left: budget, done: make(chan struct{})}
 	if !f.queue.drain(r) {
 		return true, errStopped
 	}
@@ -210,47 +216,49 @@ func (f *Feed) Drain(ctx context.Context, t uint64, budget int) (remaining bool,
 	}
 }
 
-// drainAll answers all requests by one run up to the latest time and the largest budget among them.
-func (f *Feed) drainAll(ctx context.Context, requests []*drainRequest) {
+// drain logs one transaction's worth of timers for all requests together, up to the latest time among them, and answers those that it
+// served. It returns the others: who asked for few rows does not wait for the backlog of who asked for many.
+func (f *Feed) drain(ctx context.Context, requests []*drainRequest) (unserved []*drainRequest) {
 	var t uint64
-	budget := 0
+	most := 0
 	for _, r := range requests {
-		t, budget = max(t, r.t), max(budget, r.budget)
+		t, most = max(t, r.t), max(most, r.left)
 	}
-	remaining, err := f.drain(ctx, t, budget)
+	limit := min(most, drainRows)
+	var logged int
+	var remaining bool
+	err := f.retry(ctx, func(work context.Context) error {
+		_, err := f.transact(work, timerReads(t, limit), func(pl *plan) {
+			logged, remaining = pl.expireDue(t, limit)
+			failpoint.Hit(failpoint.ExpiryPlanned)
+		}, nil)
+		failpoint.Hit(failpoint.ExpiryCommitted)
+		return err
+	})
+	if err != nil {
+		f.store.log.Error("livefeed: due timers could not be logged", "feed", f.name, "err", err)
+		answerDrains(requests, true, faultf(Unavailable, err, "due timers could not be logged"))
+		return nil
+	}
+	if !remaining {
+		answerDrains(requests, false, nil)
+		return nil
+	}
+	var served []*drainRequest
+	for _, r := range requests {
+		if r.left -= logged; r.left > 0 {
+			unserved = append(unserved, r)
+		} else {
+			served = append(served, r)
+		}
+	}
+	answerDrains(served, true, nil)
+	return unserved
+}
+
+func answerDrains(requests []*drainRequest, remaining bool, err error) {
 	for _, r := range requests {
 		r.remaining, r.err = remaining, err
 		close(r.done)
 	}
-}
-
-func (f *Feed) drain(ctx context.Context, t uint64, budget int) (remaining bool, err error) {
-	if budget <= 0 {
-		budget = drainRows
-	}
-	remaining = true
-	for budget > 0 && ctx.Err() == nil {
-		limit := min(budget, drainRows)
-		var logged int
-		err := f.retry(ctx, func(work context.Context) error {
-			_, err := f.transact(work, timerReads(t, limit), func(pl *plan) {
-				logged, remaining = pl.expireDue(t, limit)
-				failpoint.Hit(failpoint.ExpiryPlanned)
-			}, nil)
-			failpoint.Hit(failpoint.ExpiryCommitted)
-			return err
-		})
-		if err != nil {
-			f.store.log.Error("livefeed: due timers could not be logged", "feed", f.name, "err", err)
-			return true, faultf(Unavailable, err, "due timers could not be logged")
-		}
-		if !remaining {
-			return false, nil
-		}
-		budget -= logged
-		if batch := f.queue.takeGroups(); len(batch) > 0 {
-			f.commit(ctx, batch)
-		}
-	}
-	return remaining, nil
 }

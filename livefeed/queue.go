@@ -168,7 +168,7 @@ func (n *Pending) prepare() {
 // drainRequest asks the committer to log timers.
 type drainRequest struct {
 	t         uint64
-	budget    int
+	left      int // rows to be logged before it is answered; owned by the committer once it is taken
 	done      chan struct{}
 	remaining bool
 	err       error

@@ -2,9 +2,11 @@ package livefeed
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
@@ -231,4 +233,79 @@ func TestT5_AnotherWorkerTakesOver(t *testing.T) {
 		first.stop()
 	}
 	second.checkStored(t)
+}
+
+// TestT5_NobodyPaysForTheWholeBacklog: one who asks for a few rows while another drains a backlog is answered when those are logged, also
+// if they were the other's, and does not join the rest.
+func TestT5_NobodyPaysForTheWholeBacklog(t *testing.T) {
+	t.Parallel()
+	_, n, f := startQuietFeed(t)
+	now := f.cut(t).Now
+	const rows = 4*drainRows + 10
+	for i := range rows / 500 {
+		var edits []Edit
+		for j := range 500 {
+			edits = append(edits, put(i*500+j, expires(now+100)))
+		}
+		f.mustAppend(t, group(fmt.Sprint(i), edits...))
+	}
+	before := f.cut(t).W
+	if err := f.Advance(t.Context(), n.pool, now+100); err != nil {
+		t.Fatal(err)
+	}
+	first, third := newGate(t), newGate(t)
+	var transactions atomic.Int32
+	f.hooks.planned = func() {
+		switch transactions.Add(1) {
+		case 1:
+			first.stop()
+		case 3:
+			third.stop()
+		}
+	}
+	type answer struct {
+		remaining bool
+		err       error
+	}
+	drain := func(budget int) chan answer {
+		c := make(chan answer, 1)
+		go func() {
+			remaining, err := f.Drain(t.Context(), now+100, budget)
+			c <- answer{remaining, err}
+		}()
+		return c
+	}
+	all := drain(100 * drainRows)
+	await(t, "the first transaction", first.reached)
+	few := drain(7)
+	for f.queue.draining() == 0 { // it waits behind the transaction that runs
+		runtime.Gosched()
+	}
+	first.goOn()
+	await(t, "the third transaction", third.reached)
+	select {
+	case a := <-few:
+		if a.err != nil || !a.remaining {
+			t.Errorf("%+v", a)
+		}
+	case <-time.After(patience):
+		t.Fatal("one who asked for 7 rows waits for the whole backlog")
+	}
+	if c := f.cut(t); c.W != before+2*drainRows || !c.Due {
+		t.Errorf("%+v, after two transactions", c)
+	}
+	third.goOn()
+	if a := <-all; a.err != nil || a.remaining {
+		t.Errorf("%+v", a)
+	}
+	if c := f.cut(t); c.W != before+rows/500*500 || c.Due {
+		t.Errorf("%+v", c)
+	}
+	f.checkStored(t)
+}
+
+func (q *queue) draining() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.drains)
 }
