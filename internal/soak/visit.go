@@ -88,16 +88,13 @@ type visitor struct {
 func (s *soak) visit(ctx context.Context, i int) {
 	for n := i; ctx.Err() == nil; n += s.Sessions {
 		v := &visitor{soak: s, genre: n % s.Genres, whole: i%s.Whole == 0}
-		err := v.snapshot(ctx)
+		whole := context.WithoutCancel(ctx) // what was begun is finished
+		err := v.snapshot(whole)
 		if err == nil {
-			err = v.follow(ctx, time.Now().Add(followTime/2+time.Duration(i)*followTime/2/time.Duration(s.Sessions)))
-		}
-		if ctx.Err() != nil {
-			_ = v.leave(context.WithoutCancel(ctx)) // the load is over, and whatever was cut short with it
-			return
+			err = v.follow(whole, time.Now().Add(followTime/2+time.Duration(i)*followTime/2/time.Duration(s.Sessions)), ctx.Done())
 		}
 		if err == nil {
-			err = v.leave(ctx)
+			err = v.leave(whole)
 		}
 		if err != nil {
 			s.fault(fmt.Errorf("session %d: %w", n, err))
@@ -235,8 +232,8 @@ func (v *visitor) checkSnapshot(ctx context.Context, w uint64) error {
 	return nil
 }
 
-// follow reads the log until then, and on to its head.
-func (v *visitor) follow(ctx context.Context, until time.Time) error {
+// follow reads the log until then, or until the load ends.
+func (v *visitor) follow(ctx context.Context, until time.Time, over <-chan struct{}) error {
 	for {
 		body, err := v.read(ctx, v.batch.Cursor, 1000)
 		if err != nil {
@@ -261,6 +258,11 @@ func (v *visitor) follow(ctx context.Context, until time.Time) error {
 			v.live.Add(1)
 		}
 		v.batch = b
+		select {
+		case <-over:
+			return nil
+		default:
+		}
 		if time.Now().After(until) {
 			return nil
 		}
