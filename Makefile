@@ -10,6 +10,11 @@ FUZZTIME ?= 60s
 FUZZ ?=
 # How often make race runs every test on each number of processors.
 RACECOUNT ?= 3
+# How many operations make model checks, and the seed of its first case (0 draws one): make model MODELSTEPS=500000
+MODELSTEPS ?= 50000
+MODELSEED ?= 0
+# How long make soak measures, after half a minute that it does not: make soak SOAKTIME=30s
+SOAKTIME ?= 3m
 # Which benchmarks: make bench BENCH=Append
 BENCH ?= .
 
@@ -19,7 +24,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz bench bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz model soak bench bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +44,12 @@ race: tools check-postgres ## run every test again and again (RACECOUNT) on 1, 2
 
 fuzz: check-go ## run every fuzz target for FUZZTIME (60s) and print a table
 	$(GO) run ./internal/house/cmd/fuzz -time $(FUZZTIME) -only '$(FUZZ)'
+
+model: tools check-postgres ## drive the provider at random beside a model of it, MODELSTEPS operations
+	$(WITHPG) $(GO) test ./internal/model -run Model -count=1 -v -timeout 6h $(TESTFLAGS) -args -modelsteps=$(MODELSTEPS) -modelseed=$(MODELSEED)
+
+soak: check-go check-postgres ## run writers, sessions and compaction for SOAKTIME (3m): what is stored must not grow
+	$(GO) run ./internal/soak/cmd/soak -time $(SOAKTIME)
 
 bench: tools check-postgres ## run the benchmarks
 	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
