@@ -89,7 +89,7 @@ func TestDevGoesOnAfterKill9(t *testing.T) {
 	if second != ready {
 		t.Errorf("after kill -9 the ready line is %+v, was %+v", second, ready)
 	}
-	if v := feedOf(t, second); v.Epoch != first.Epoch || v.Groups != first.Groups+1 || v.Rows != first.Rows {
+	if v := feedOf(t, second); v.Epoch != first.Epoch || v.head(t) != first.head(t)+1 || v.Rows != first.Rows {
 		t.Errorf("after kill -9 the feed holds %+v, was %+v", v, first)
 	}
 	if status, body := call(t, second, http.MethodPost, "/operator/v1/feeds/catalogue/groups", change(1)); status != 200 || !strings.Contains(body, `"replayed":true`) {
@@ -151,7 +151,7 @@ func TestDevWithAGeneratedSampleResumesItsLoad(t *testing.T) {
 	p = e2e.Start(t, args...)
 	ready := p.Ready()
 	v := feedOf(t, ready)
-	if v.Groups < n { // and the expiries that have come due
+	if v.head(t) < n { // and the expiries that have come due
 		t.Errorf("the feed holds %+v of %d groups", v, n)
 	}
 	if state, err := readState(data); err != nil || state.LoadedInto != v.Epoch || state.Network != "overlayd-synthetic" {
