@@ -1,12 +1,16 @@
 package livefeed
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
@@ -241,7 +245,7 @@ func TestT5_NobodyPaysForTheWholeBacklog(t *testing.T) {
 	t.Parallel()
 	_, n, f := startQuietFeed(t)
 	now := f.cut(t).Now
-	const rows = 4*drainRows + 10
+	const rows = 3*drainRows + 500
 	for i := range rows / 500 {
 		var edits []Edit
 		for j := range 500 {
@@ -298,7 +302,7 @@ func TestT5_NobodyPaysForTheWholeBacklog(t *testing.T) {
 	if a := <-all; a.err != nil || a.remaining {
 		t.Errorf("%+v", a)
 	}
-	if c := f.cut(t); c.W != before+rows/500*500 || c.Due {
+	if c := f.cut(t); c.W != before+rows || c.Due {
 		t.Errorf("%+v", c)
 	}
 	f.checkStored(t)
@@ -308,4 +312,86 @@ func (q *queue) draining() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.drains)
+}
+
+// TestT5_TheWorkerAsksForOneDeadline of all there are, planned when there was none.
+func TestT5_TheWorkerAsksForOneDeadline(t *testing.T) {
+	t.Parallel()
+	_, n, f := startQuietFeed(t)
+	conn, err := pgx.ConnectConfig(t.Context(), n.pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	next := prepare(t, conn, timerNext, "int[]")
+	ids := "'{" + number(f.id) + "}'"
+	next.touched(t, ids)
+	now := f.cut(t).Now
+	for i := range 6 {
+		var edits []Edit
+		for j := range 500 {
+			edits = append(edits, put(i*500+j, expires(now+100)))
+		}
+		f.mustAppend(t, group(fmt.Sprint(i), edits...))
+	}
+	if touched, plan := next.touched(t, ids); touched > 10 {
+		t.Errorf("%d buffers touched:\n%s", touched, plan)
+	}
+}
+
+// TestT5_ABacklogIsTakenOver: the worker that drains a backlog is lost in the middle of it, and the other one goes on; every row expires
+// once, in order, and nobody notices but by the time.
+func TestT5_ABacklogIsTakenOver(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	first := startStore(t, db)
+	f := first.ensure(t, "f")
+	g := newGate(t)
+	var transactions atomic.Int32
+	f.hooks.planned = func() {
+		if transactions.Load() < 0 && transactions.Add(1) == -1 { // the third of the drain
+			g.stop()
+		}
+	}
+	now := f.cut(t).Now
+	const rows = 3*drainRows + 500
+	for i := range rows / 500 {
+		var edits []Edit
+		for j := range 500 {
+			edits = append(edits, put(i*500+j, expires(now+100+uint64(i%3))))
+		}
+		f.mustAppend(t, group(fmt.Sprint(i), edits...))
+	}
+	before := f.cut(t)
+	other := startStore(t, db).ensure(t, "f")
+	w := other.Watch(AttributeSelector("last", "yes"))
+	defer w.Close()
+	other.mustAppend(t, group("last", put(99_999, attr("last", "yes"), expires(now+103))))
+	await(t, "the wake-up by the put", w.C())
+	transactions.Store(-4)
+	if err := other.Advance(t.Context(), other.store.cfg.Pool, now+103); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the third transaction of the backlog", g.reached)
+	first.cancel()
+	g.goOn()
+	first.stop()
+	if c := other.cut(t); !c.Due {
+		t.Fatalf("nothing was left to take over: %+v", c)
+	}
+	await(t, "the expiry of the last row", w.C())
+	if c := other.cut(t); c.Due || c.W != before.W+1+rows+1 {
+		t.Errorf("%+v", c)
+	}
+	var deadline uint64
+	var key []byte
+	for _, g := range other.readLog(t, before.W+1, groupTag(t, other, before.W+1)) {
+		b := g.Changes[0].Before
+		k := orderKey(b.Order, g.Changes[0].Outpoint)
+		if len(g.Changes) != 1 || g.Changes[0].Op != Expire || b.ExpiresAt < deadline || b.ExpiresAt == deadline && bytes.Compare(k, key) <= 0 {
+			t.Fatalf("%+v", g)
+		}
+		deadline, key = b.ExpiresAt, k
+	}
+	other.checkStored(t)
 }
