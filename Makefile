@@ -15,6 +15,11 @@ MODELSTEPS ?= 50000
 MODELSEED ?= 0
 # How long make soak measures, after half a minute that it does not: make soak SOAKTIME=30s
 SOAKTIME ?= 3m
+# How long make crash plays (builds come on top), the seed that chooses the scenarios of a short run (0 draws one), and scenarios to
+# play alone, by a pattern of their names: make crash CRASH='full disk'
+CRASHTIME ?= 8m
+CRASHSEED ?= 0
+CRASH ?=
 # Which benchmarks: make bench BENCH=Append
 BENCH ?= .
 
@@ -50,6 +55,9 @@ model: tools check-postgres ## drive the provider at random beside a model of it
 
 soak: check-go check-postgres ## run writers, sessions and compaction for SOAKTIME (3m): what is stored must not grow
 	$(GO) run ./internal/soak/cmd/soak -time $(SOAKTIME)
+
+crash: check-go check-postgres ## kill overlayd and Postgres at the worst moments, and judge what was promised (CRASHTIME=60s: a part of it)
+	$(GO) test -tags crash -run '^TestLab$$' -count=1 -timeout 30m -v ./internal/crash -lab.time $(CRASHTIME) -lab.seed $(CRASHSEED) -lab.only '$(CRASH)'
 
 bench: tools check-postgres ## run the benchmarks
 	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
