@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
@@ -49,9 +48,14 @@ type node struct {
 	crashes int
 }
 
-func newNode(t *testing.T, binary, dir, databaseURL string, index int) *node {
-	t.Helper()
-	n := &node{binary: binary, dir: filepath.Join(dir, fmt.Sprint("node", index)), public: freeAddress(t), operator: freeAddress(t)}
+func newNode(binary, dir, databaseURL string, index int) (*node, error) {
+	n := &node{binary: binary, dir: filepath.Join(dir, fmt.Sprint("node", index))}
+	for _, address := range []*string{&n.public, &n.operator} {
+		var err error
+		if *address, err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
 	services := ""
 	for name, life := range lives {
 		services += fmt.Sprintf(`
@@ -78,24 +82,22 @@ services:%s
 `, n.public, n.operator, genesis, databaseURL, services),
 	}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return n
+	return n, nil
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
+func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	defer l.Close() //nolint:errcheck // it is only asked for its port
-	return l.Addr().String()
+	return l.Addr().String(), l.Close()
 }
 
 // start runs overlayd with failpoints armed and returns when it is ready, or was killed on the way.

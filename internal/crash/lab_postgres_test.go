@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,7 +25,6 @@ import (
 
 // cluster is a Postgres of the lab's own, durable as in service.
 type cluster struct {
-	t    *testing.T
 	data string
 
 	mu       sync.Mutex
@@ -35,11 +32,10 @@ type cluster struct {
 	template bool
 }
 
-func newCluster(t *testing.T, data string) *cluster {
-	t.Helper()
-	c := &cluster{t: t, data: data}
+func newCluster(t *testing.T, data string) (*cluster, error) {
+	c := &cluster{data: data}
 	if err := c.start(); err != nil {
-		t.Fatalf("start a Postgres for the lab: %v", err)
+		return nil, fmt.Errorf("start a Postgres for the lab: %w", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -49,7 +45,7 @@ func newCluster(t *testing.T, data string) *cluster {
 			t.Errorf("remove the lab's Postgres: %v", err)
 		}
 	})
-	return c
+	return c, nil
 }
 
 func (c *cluster) start() error {
@@ -181,11 +177,10 @@ type proxy struct {
 	conns map[net.Conn]bool
 }
 
-func newProxy(t *testing.T, target func() string) *proxy {
-	t.Helper()
+func newProxy(target func() string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	p := &proxy{target: target, listener: l, conns: map[net.Conn]bool{}}
 	p.done.Go(func() {
@@ -197,7 +192,7 @@ func newProxy(t *testing.T, target func() string) *proxy {
 			p.done.Go(func() { p.serve(c) })
 		}
 	})
-	return p
+	return p, nil
 }
 
 func (p *proxy) close() {
@@ -266,26 +261,18 @@ func (p *proxy) cut() {
 	}
 }
 
-// tmpfs mounts a small disk; only root can.
-func tmpfs(t *testing.T, size string) (dir string) {
-	t.Helper()
-	dir = filepath.Join(t.TempDir(), "disk")
+// tmpfs mounts a small disk in dir until the test ends; only root can.
+func tmpfs(t *testing.T, dir, size string) error {
 	if err := os.Mkdir(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	// The server runs as another user, who has to pass through.
-	for up := filepath.Dir(dir); strings.HasPrefix(up, os.TempDir()) && up != os.TempDir(); up = filepath.Dir(up) {
-		if err := os.Chmod(up, 0o711); err != nil {
-			t.Fatal(err)
-		}
+		return err
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=711,size="+size); err != nil {
-		t.Fatalf("mount a small disk: %v", err)
+		return fmt.Errorf("mount a small disk: %w", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
 		}
 	})
-	return dir
+	return nil
 }

@@ -14,13 +14,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 )
 
 // run is one scenario being played: a database, its nodes, the load and the ledger.
 type run struct {
-	t         *testing.T
 	name      string // unique; also the database's name
 	cluster   *cluster
 	proxy     *proxy
@@ -74,14 +72,14 @@ type script struct {
 }
 
 // play runs a script on a cluster with a binary. An error is a fault of the lab or an end of overlayd by itself.
-func play(t *testing.T, c *cluster, binary, name string, s script) (result, error) {
+func play(c *cluster, binary, name string, s script) (result, error) {
 	began := time.Now()
 	dir, err := os.MkdirTemp("", "overlayd-crash-run-")
 	if err != nil {
 		return result{}, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	r := &run{t: t, name: name, cluster: c, dir: dir, ledger: NewLedger(), think: 20 * time.Millisecond, slow: map[string]time.Duration{}}
+	r := &run{name: name, cluster: c, dir: dir, ledger: NewLedger(), think: 20 * time.Millisecond, slow: map[string]time.Duration{}}
 	r.ledger.Sparse = s.sparse
 	if err := c.create(name); err != nil {
 		return result{}, fmt.Errorf("make a database: %w", err)
@@ -92,10 +90,16 @@ func play(t *testing.T, c *cluster, binary, name string, s script) (result, erro
 			return result{}, err
 		}
 	}
-	r.proxy = newProxy(t, c.address)
+	if r.proxy, err = newProxy(c.address); err != nil {
+		return result{}, err
+	}
 	defer r.proxy.close()
 	for i := range max(1, s.nodes) {
-		r.nodes = append(r.nodes, newNode(t, binary, dir, c.urlOf(name, r.proxy.address()), i))
+		n, err := newNode(binary, dir, c.urlOf(name, r.proxy.address()), i)
+		if err != nil {
+			return result{}, err
+		}
+		r.nodes = append(r.nodes, n)
 	}
 	defer func() {
 		for _, n := range r.nodes {
@@ -250,7 +254,7 @@ func crashAt(point string, most, times int) script {
 	return script{arm: hit(), act: func(r *run) error {
 		n := r.nodes[0]
 		for i := range times {
-			killed, err := n.await(20 * time.Second)
+			killed, err := n.await(40 * time.Second)
 			if err != nil {
 				return err
 			}

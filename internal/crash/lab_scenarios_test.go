@@ -21,7 +21,6 @@ type scenario struct {
 	name   string
 	mutant string // the tag of a mutant: then it must be caught
 	by     []Kind // what catches it
-	own    bool   // breaks Postgres itself: it has a cluster that no other lane uses
 	disk   bool   // needs a small disk, and root
 	script func() script
 }
@@ -50,12 +49,12 @@ func scenarios() []scenario {
 		scenario{name: "connections cut at any time", script: cuts},
 		scenario{name: "connections cut within a message", script: torn},
 		scenario{name: "a database that hangs", script: hangs},
-		scenario{name: "SIGKILL of a backend", own: true, script: func() script { return server("backend", syscall.SIGKILL) }},
-		scenario{name: "SIGKILL of the postmaster", own: true, script: func() script { return server("postmaster", syscall.SIGKILL) }},
-		scenario{name: "immediate shutdown of Postgres", own: true, script: func() script { return server("postmaster", syscall.SIGQUIT) }},
-		scenario{name: "fast shutdown of Postgres", own: true, script: func() script { return server("postmaster", syscall.SIGINT) }},
-		scenario{name: "SIGKILL of Postgres and overlayd", own: true, script: both},
-		scenario{name: "a full disk", own: true, disk: true, script: full},
+		scenario{name: "SIGKILL of a backend", script: func() script { return server("backend", syscall.SIGKILL) }},
+		scenario{name: "SIGKILL of the postmaster", script: func() script { return server("postmaster", syscall.SIGKILL) }},
+		scenario{name: "immediate shutdown of Postgres", script: func() script { return server("postmaster", syscall.SIGQUIT) }},
+		scenario{name: "fast shutdown of Postgres", script: func() script { return server("postmaster", syscall.SIGINT) }},
+		scenario{name: "SIGKILL of Postgres and overlayd", script: both},
+		scenario{name: "a full disk", disk: true, script: full},
 		// What mutants are caught in, without the mutant.
 		scenario{name: "nothing, with two nodes that append slowly", script: func() script { return twoWriters(false) }},
 		scenario{name: "nothing, with polls that sleep slowly", script: slowPolls},

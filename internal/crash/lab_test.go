@@ -30,7 +30,7 @@ type row struct {
 	fault error
 }
 
-// lab plays scenarios in lanes, each with a Postgres of its own.
+// lab plays scenarios in two lanes, each with a Postgres of its own.
 type lab struct {
 	t    *testing.T
 	dir  string
@@ -77,18 +77,26 @@ func TestLab(t *testing.T) {
 	}
 	fmt.Printf("crash lab: %d scenarios, %s, seed %d, built in %s\n", len(l.rows), *labTime, seed, time.Since(began).Round(time.Second))
 	until := time.Now().Add(*labTime)
+	queue := make(chan *row)
 	var lanes sync.WaitGroup
-	for name, takes := range map[string]func(*row) bool{
-		"shared": func(r *row) bool { return !r.own && r.mutant == "" },
-		"own":    func(r *row) bool { return r.own || r.mutant != "" },
-	} {
-		lanes.Go(func() { l.lane(name, until, takes) })
+	for lane := range 2 {
+		c, err := newCluster(t, filepath.Join(dir, fmt.Sprint("postgres", lane)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes.Go(func() {
+			for r := range queue {
+				l.once(r, c)
+			}
+		})
 	}
+	l.feed(queue, until)
+	close(queue)
 	lanes.Wait()
 	l.table()
 }
 
-// choose is every scenario, or for a short run some: a few failpoints, one fault of the database and one mutant.
+// choose is every scenario, or for a short run as many as there is time for, one mutant among them.
 func choose(seed uint64, t *testing.T) []scenario {
 	all := scenarios()
 	if *labOnly != "" {
@@ -109,65 +117,45 @@ func choose(seed uint64, t *testing.T) []scenario {
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	room := map[string]int{"shared": int(*labTime / (10 * time.Second)), "own": max(1, int(*labTime/(40*time.Second))), "mutant": 1}
+	room := map[bool]int{true: 1, false: max(2, int(*labTime/(6*time.Second)))} // by: a mutant
 	var some []scenario
 	for _, s := range all {
-		kind := "shared"
-		switch {
-		case s.mutant != "":
-			kind = "mutant"
-		case s.disk:
-			continue
-		case s.own:
-			kind = "own"
-		}
-		if room[kind] > 0 {
-			room[kind]--
+		if !s.disk && room[s.mutant != ""] > 0 {
+			room[s.mutant != ""]--
 			some = append(some, s)
 		}
 	}
 	return some
 }
 
-// lane plays its scenarios in turn until the time is over; each at least once.
-func (l *lab) lane(name string, until time.Time, takes func(*row) bool) {
-	var mine []*row
-	for _, r := range l.rows {
-		if takes(r) {
-			mine = append(mine, r)
-		}
-	}
-	if len(mine) == 0 {
-		return
-	}
-	c := newCluster(l.t, filepath.Join(l.dir, "postgres-"+name))
-	for turn := 0; turn == 0 || time.Now().Before(until) && *labOnly == ""; turn++ {
-		for _, r := range mine {
-			if turn > 0 && (time.Now().Add(12*time.Second).After(until) || r.disk || r.mutant != "") {
+// feed hands out every scenario once, and then again and again while there is time.
+func (l *lab) feed(queue chan<- *row, until time.Time) {
+	for turn := 0; turn == 0 || *labOnly == ""; turn++ {
+		for _, r := range l.rows {
+			switch {
+			case turn == 0:
+			case time.Now().Add(longest).After(until):
+				return
+			case r.disk || r.mutant != "":
 				continue
 			}
-			l.once(r, c)
+			queue <- r
 		}
-		if turn > 0 && time.Now().Add(12*time.Second).After(until) {
+		if len(l.rows) == 0 || time.Now().Add(longest).After(until) {
 			return
 		}
 	}
 }
 
+// longest is about what a scenario takes.
+const longest = 15 * time.Second
+
 func (l *lab) once(r *row, c *cluster) {
-	if r.disk {
-		c = newCluster(l.t, filepath.Join(tmpfs(l.t, "320m"), "postgres"))
-	}
-	binary, err := l.made[r.mutant]()
-	if err != nil {
-		r.fault = err
-		return
-	}
 	l.mu.Lock()
 	l.n++
 	name := fmt.Sprintf("run_%d", l.n)
 	l.mu.Unlock()
-	out, err := play(l.t, c, binary, name, r.script())
+	out, err := l.play(r, c, name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.runs++
@@ -199,6 +187,23 @@ func (l *lab) once(r *row, c *cluster) {
 			fmt.Println("        ", f)
 		}
 	}
+}
+
+func (l *lab) play(r *row, c *cluster, name string) (result, error) {
+	binary, err := l.made[r.mutant]()
+	if err != nil {
+		return result{}, err
+	}
+	if r.disk {
+		disk := filepath.Join(l.dir, "disk-"+name)
+		if err := tmpfs(l.t, disk, "320m"); err != nil {
+			return result{}, err
+		}
+		if c, err = newCluster(l.t, filepath.Join(disk, "postgres")); err != nil {
+			return result{}, err
+		}
+	}
+	return play(c, binary, name, r.script())
 }
 
 // table prints what was shown, and fails the test where it was not.
