@@ -28,6 +28,7 @@ type Witness struct {
 	mu      sync.Mutex
 	seen    map[string]sight // by feed name; a sight's marks are never changed in place
 	missing map[string]bool  // feeds whose absence was logged
+	doubted map[string]bool  // feeds of which it was logged that they seem to have lost something
 	changed bool             // since the file was written
 	read    func(context.Context, Querier) ([]Mark, error)
 	adopt   func(name string, s sight)
@@ -179,7 +180,7 @@ func (w *Witness) check(ctx context.Context, db database) error {
 			w.learn(name, is.sight)
 			continue
 		}
-		w.log.Warn("livefeed: the database seems to have lost history; it is asked again under the head's lock", "feed", name, "found", missing)
+		w.doubt(ctx, name, missing)
 		if err := w.breakEpoch(ctx, db, name, was, read); err != nil {
 			faults = append(faults, fmt.Errorf("feed %q: %w", name, err))
 		}
@@ -207,6 +208,18 @@ func (w *Witness) absent(name string, was sight) error {
 		w.log.Error("livefeed: a feed that this node saw before is not in the database: is it the right database, and the right state file?", "feed", name, "stateFile", w.path)
 	}
 	return nil
+}
+
+// doubt logs what a check found missing: once, until the feed is well again.
+func (w *Witness) doubt(ctx context.Context, name, missing string) {
+	w.mu.Lock()
+	level := slog.LevelWarn
+	if w.doubted[name] {
+		level = slog.LevelDebug
+	}
+	w.doubted[name] = true
+	w.mu.Unlock()
+	w.log.Log(ctx, level, "livefeed: the database seems to have lost history; it is asked again under the head's lock", "feed", name, "found", missing)
 }
 
 // lost says what the database does not hold any more, or nothing.
@@ -269,6 +282,7 @@ func (w *Witness) learn(name string, is sight) {
 	}
 	w.seen[name] = s
 	delete(w.missing, name)
+	delete(w.doubted, name)
 	adopt := w.adopt
 	w.mu.Unlock()
 	if adopt != nil {

@@ -36,7 +36,7 @@ func OpenWitness(path string, log *slog.Logger) (*Witness, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	w := &Witness{path: path, log: log, seen: map[string]sight{}, missing: map[string]bool{}}
+	w := &Witness{path: path, log: log, seen: map[string]sight{}, missing: map[string]bool{}, doubted: map[string]bool{}}
 	if path == "" {
 		return w, nil
 	}
