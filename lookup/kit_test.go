@@ -74,7 +74,8 @@ type setup struct {
 	origins   []string
 	poolConns int32
 	retention Retention // zero: no rounds but those the test asks for
-	quotas    Quotas    // zero fields: so large that no test meets them by accident
+	rules     []Rules
+	quotas    Quotas // zero fields: so large that no test meets them by accident
 	extractor echo.IPExtractor
 }
 
@@ -128,8 +129,8 @@ func start(t testing.TB, s setup) *node {
 		s.retention.Every = -1
 	}
 	n.provider, err = New(ctx, Config{
-		Retention: s.retention,
-		Store:     n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
+		Retention: s.retention, Rules: s.rules,
+		Store: n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
 		Services: s.services, ManifestSeconds: s.manifest, Quotas: roomy(s.quotas), Log: log, Origin: s.origins, Metrics: n.metrics,
 	})
 	if err != nil {
