@@ -342,6 +342,21 @@ func TestO10_HeldUntilReplayUntil(t *testing.T) {
 	n.openAs(whence{alice, testService}, ask{}).batch(t)
 }
 
+// TestO10_AFirstBodyAboveTheQuota: a service that keeps nothing yet keeps no more than it may either.
+func TestO10_AFirstBodyAboveTheQuota(t *testing.T) {
+	t.Parallel()
+	n := shops(t, setup{quotas: Quotas{RetainedBytes: 65536}})
+	n.append(mint("vast", 60_000).put(genre(0), ""))
+	again := ask{id: newID()}
+	toldBy(t, n.openAs(whence{alice, testService}, again), quotaRetainedBytes, true)
+	if n.count("open_fence")+n.count("lookup_session")+n.count("lookup_ledger") != 0 {
+		t.Error("a refused Open left something")
+	}
+	again.query = `{"match":{"genre":"rock"}}`
+	n.openAs(whence{alice, testService}, again).batch(t)
+	ledgerHolds(t, n)
+}
+
 // TestO10_AnonymousCallersCountByAddress: behind a trusted proxy by the address that it names, otherwise by the peer's.
 func TestO10_AnonymousCallersCountByAddress(t *testing.T) {
 	t.Parallel()
