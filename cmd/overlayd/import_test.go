@@ -41,8 +41,10 @@ func TestL11_ImportIsResumedByRunningItAgain(t *testing.T) {
 	}
 	eventually(t, "half of the groups are in", func() bool { return feedOf(t, ready).Head == strconv.Itoa(n/2) })
 	p.Signal(os.Interrupt)
+	// Only then may its input end: an import that has read everything is done, and not interrupted.
+	eventually(t, "it says what to do", func() bool { return strings.Contains(p.Stderr(), "run the same command again") })
 	_ = w.Close() // the test's own copy of stdin ends
-	if code := p.Wait(); code != 1 || !strings.Contains(p.Stderr(), "run the same command again") {
+	if code := p.Wait(); code != 1 {
 		t.Errorf("interrupted: code %d, %s", code, p.Stderr())
 	}
 	text, _ := p.Line()
