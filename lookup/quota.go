@@ -32,9 +32,10 @@ type Quotas struct {
 	// Waiters is how many polls may sleep at a node, WaitersPerClient how many of one client. A poll that has something to
 	// deliver does not sleep, and is never refused. Bounds: 1..1000000. Defaults: 20000 and 1000.
 	Waiters, WaitersPerClient int
-	// Requests is how many bodies a node builds at once. A sleeping poll builds none. Bounds: 1..100000. Default: four for
-	// every connection of the pool, which keeps the connections busy while other bodies are laid out and signed; each may take
-	// a few times the service's MaxResponseBytes.
+	// Requests is how many bodies of Opens and Reads a node builds at once. A sleeping poll builds none, nor do a Close,
+	// discovery, and an Open that was answered before. Bounds: 1..100000. Default: four for every connection of the pool,
+	// which keeps the connections busy while other bodies are laid out; each may take a few times the service's
+	// MaxResponseBytes.
 	Requests int
 	// RequestsWaiting is how many more may wait for their turn, each at most RequestWaitMs milliseconds. Clients have their
 	// turns one after the other, however many requests each of them sent. Bounds: 1..1000000 and 1..60000. Defaults: 4096 and
@@ -45,7 +46,8 @@ type Quotas struct {
 	// Bounds: 1..1000000000. Default: 256.
 	SessionsPerClient int64
 	// Sessions is how many sessions a service may hold, RetainedBytes how many bytes of first bodies and requests they may
-	// keep. Bounds: 1..1000000000, and 65536..2^50. Defaults: 100000 and 10 GiB.
+	// keep. Here a session counts until it has ended or [Provider.Retain] has removed it. Bounds: 1..1000000000, and
+	// 65536..2^50. Defaults: 100000 and 10 GiB.
 	Sessions, RetainedBytes int64
 }
 
