@@ -22,35 +22,57 @@ func newKey() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// appending commits a group, a known one again, or one that must be refused.
+// appending commits groups: new ones, known ones again, and some that must be refused. Mostly it is one; several are
+// submitted together, so that the committer takes them as batches, and sometimes more than a read takes at a time.
 func (d *drive) appending() error {
 	n, at := d.node()
-	edits := d.edits()
-	key := newKey()
-	if len(d.keyList) > 0 && d.chance(15) {
-		key = d.keyList[d.n(len(d.keyList))]
-	}
-	body := d.groupJSON(key, edits, d.r.people)
-	if k, ok := d.keys[key]; ok && d.chance(2) {
-		body = k.body
-	}
-	d.say("append on node %d: %s", at, tellEdits(edits))
-	proposal, err := livefeed.DecodeGroup([]byte(body))
-	if err != nil {
-		return err
+	count := 1
+	switch {
+	case d.chance(90):
+		count = 100 + d.n(250)
+	case d.chance(6):
+		count = 2 + d.n(12)
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, 20*time.Second)
 	defer cancel()
-	receipt, err := n.feed.Append(ctx, proposal)
-	v, seq := d.append(key, body, edits)
-	got := map[livefeed.ErrorCode]verdict{livefeed.Conflict: conflicting, livefeed.Invalid: faulty, livefeed.Limited: oversized}[livefeed.CodeOf(err)]
-	if receipt.Replayed {
-		got = replayed
+	type sent struct {
+		key, body string
+		edits     []edit
+		pending   *livefeed.Pending
 	}
-	if err != nil && got == accepted || got != v || receipt.Sequence != seq || err == nil && receipt.HighWater != d.head() {
-		return fmt.Errorf("append was answered %+v, %v; want %s as %d, head %d", receipt, err, v, seq, d.head())
+	var all []sent
+	for range count {
+		s := sent{key: newKey(), edits: d.edits(count > 50)}
+		if len(d.keyList) > 0 && d.chance(15) {
+			s.key = d.keyList[d.n(len(d.keyList))]
+		}
+		s.body = d.groupJSON(s.key, s.edits, d.r.people)
+		if k, ok := d.keys[s.key]; ok && d.chance(2) {
+			s.body = k.body
+		}
+		proposal, err := livefeed.DecodeGroup([]byte(s.body))
+		if err != nil {
+			return err
+		}
+		s.pending = n.feed.Submit(ctx, proposal)
+		all = append(all, s)
 	}
-	d.say("  -> %s %d", v, seq)
+	if count > 1 {
+		d.say("append %d groups together on node %d", count, at)
+	}
+	for _, s := range all {
+		d.say("append on node %d: %s", at, tellEdits(s.edits))
+		receipt, err := s.pending.Wait(ctx)
+		v, seq := d.append(s.key, s.body, s.edits)
+		got := map[livefeed.ErrorCode]verdict{livefeed.Conflict: conflicting, livefeed.Invalid: faulty, livefeed.Limited: oversized}[livefeed.CodeOf(err)]
+		if receipt.Replayed {
+			got = replayed
+		}
+		if err != nil && got == accepted || got != v || receipt.Sequence != seq || err == nil && (receipt.HighWater < seq || count == 1 && receipt.HighWater != d.head()) {
+			return fmt.Errorf("append was answered %+v, %v; want %s as %d, head %d", receipt, err, v, seq, d.head())
+		}
+		d.say("  -> %s %d", v, seq)
+	}
 	return nil
 }
 
@@ -71,13 +93,13 @@ func tellEdits(edits []edit) string {
 	return strings.Join(out, "; ")
 }
 
-// edits draws a group.
-func (d *drive) edits() []edit {
+// edits draws a group, of one edit if it is to be small.
+func (d *drive) edits(small bool) []edit {
 	count := 1
-	if d.chance(3) {
+	if !small && d.chance(3) {
 		count += d.n(4)
 	}
-	if d.chance(40) {
+	if !small && d.chance(40) {
 		count = 9
 	}
 	values := func(names ...string) (out []string) {
