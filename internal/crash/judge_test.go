@@ -263,11 +263,11 @@ func TestX6_WhatWasReadReadsTheSame(t *testing.T) {
 	h.acknowledge()
 	s := h.honest("every", nil, 0)
 	r := h.deliver(s)
-	whole := &wire.Batch{Phase: wire.PhaseLive, Groups: s.groups}
+	whole := &wire.Batch{Phase: wire.PhaseLive, Groups: s.groups, Limits: wire.Limits{MaxObservations: 9}}
 	r.Again(whole, &wire.Batch{Phase: wire.PhaseLive, Groups: s.groups[:2], Limits: wire.Limits{MaxObservations: 2}})
 	r.Reopened([]byte("a body"), []byte("a body"))
 	wants(t, h.Judge())
-	r.Again(whole, &wire.Batch{Phase: wire.PhaseLive, Groups: s.groups[:2]})
+	r.Again(whole, &wire.Batch{Phase: wire.PhaseLive, Groups: s.groups[:2], Limits: wire.Limits{MaxObservations: 9}})
 	r.Reopened([]byte("a body"), []byte("a bodY"))
 	if found := h.Judge(); len(found) != 2 {
 		t.Errorf("a shorter answer and another body: %v", found)

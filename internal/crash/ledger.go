@@ -266,7 +266,7 @@ func (s *Session) Again(first, again *wire.Batch) {
 	for i := range n {
 		same = same && sameGroup(&first.Groups[i], &again.Groups[i])
 	}
-	if len(first.Groups) > len(again.Groups) && first.Limits == again.Limits {
+	if len(first.Groups) > len(again.Groups) && again.Limits.MaxObservations >= first.Limits.MaxObservations && again.Limits.MaxBytes >= first.Limits.MaxBytes {
 		same = false
 	}
 	if !same {
