@@ -190,8 +190,8 @@ type promise struct {
 	first   []byte // its answer
 	at      *wire.Batch
 	epoch   string
-	// unknown: the restored database has not its manifest, so that only context-changed can be said of it, which asks the client
-	// to do the same.
+	// unknown: the restored database has not its manifest, so that an Open under it is context-changed: the client asks for
+	// the present one and begins anew, as after reset-required.
 	unknown bool
 }
 
@@ -291,7 +291,7 @@ func (n *node) void(next int, promises ...*promise) {
 		if p.unknown {
 			code = wire.ContextChanged
 		}
-		n.read(p, p.at).Refused(n.t, code)
+		n.read(p, p.at).Refused(n.t, wire.ResetRequired)
 		n.open(p).Refused(n.t, code)
 		// Its manifest names the old epoch.
 		n.insist(func() e2e.Answer { return p.caller.Open(serviceName) }).Refused(n.t, code)

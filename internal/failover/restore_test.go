@@ -1,6 +1,7 @@
 package failover_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 
 const lostHistory = "the database lost history"
 
-// TestO12_ADataDirectoryCopiedBack: while the node is down, and while it is up; system identifier and timeline stay.
+// TestO12_ADataDirectoryCopiedBack: while the node is down, and while it is up; also when nothing but a session was lost.
 func TestO12_ADataDirectoryCopiedBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -54,36 +55,31 @@ func TestO12_ADataDirectoryCopiedBack(t *testing.T) {
 			t.Fatalf("turns: %s", got)
 		}
 		n.void(5, before, after, again)
-	})
-}
-
-// TestO12_OnlyASessionWasLost: the head did not move since the backup was made. A session and its fence are gone, so that the
-// same Open would be answered anew; the count of changes tells.
-func TestO12_OnlyASessionWasLost(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	p := newPlace(t, c.url)
-	n := p.run()
-	n.append(1)
-	n.stop()
-	saved := c.backup()
-	for i, up := range []bool{false, true} {
-		n = p.run()
-		lost := n.promised("lost")
-		lost.unknown = up // of after the first break
-		if !up {
-			n.stop()
-		}
-		c.restore(saved)
-		if !up {
-			n = p.run()
-		}
-		n.logged(lostHistory, 1)
-		if got := turns(t, c.url); !strings.HasSuffix(got, " break found") || strings.Contains(got, ",") {
-			t.Errorf("turns: %s", got)
-		}
-		n.void(10+i, lost)
 		n.stop()
+	})
+	// The head did not move since the backup was made. A session and its fence are gone, so that the same Open would be
+	// answered anew; the count of changes tells.
+	p.stateFile = t.TempDir() + "/state.json"
+	c.restore(saved)
+	for i, up := range []bool{false, true} {
+		step(t, fmt.Sprintf("only a session, node up: %t", up), func() {
+			n = p.run()
+			lost := n.promised("lost")
+			lost.unknown = up // of after the first break
+			if !up {
+				n.stop()
+			}
+			c.restore(saved)
+			if !up {
+				n = p.run()
+			}
+			n.logged(lostHistory, 1)
+			if got := turns(t, c.url); !strings.HasSuffix(got, " break found") || strings.Contains(got, ",") {
+				t.Errorf("turns: %s", got)
+			}
+			n.void(10+i, lost)
+			n.stop()
+		})
 	}
 }
 
