@@ -47,6 +47,12 @@
 //	F14  Evidence is stored while a retained row version or group refers to it, also when it is brought again just as it is
 //	     being removed; it is removed after.
 //	F15  Space of removed rows is used again, without anybody waiting for it.
+//	F16  An epoch turns under the head lock, once per key, and none comes back. A break reaches every waiter of every node; a
+//	     retirement wakes nobody (tests of row O12).
+//	F17  A database that holds less than this process has seen in it breaks the feed's epoch, once, before anything is appended
+//	     to it and before a guarded connection to it is used. Growth never does, whatever is committed while a check is under
+//	     way; nor does a read-only database (tests of row O12).
+//	F18  After a break a node hears of every later commit, also below the head that it had announced before (tests of row O12).
 //
 // # Compaction
 //
@@ -61,11 +67,25 @@
 // while its version is not, or, reading all rows, a version that is gone: rows lost one by one are for [Store.Verify]'s
 // witnesses of a whole history that was replaced, and for the database's own checksums.
 //
+// # Epochs and the witness
+//
+//	epoch  turn 0 --Retire--> 1 --Break--> 2 --lost history--> 3    broken: 0, 0, 2, 3
+//	       what was promised at turn t is void once broken > t; sequences of different breaks (eras) are not comparable
+//
+// [Feed.Rotate] turns an epoch for an operator, [Feed.Suspect] breaks it for a position that the feed denies, and a [Witness] for
+// a database that lost something. The witness remembers per feed: number, epoch, turn, head with its tag, revision of the
+// prohibitions, evaluated time, and the marks of the feed's users. It looks at the start, on every new connection, and with the
+// heads; it compares with a copy from before the question, and asks again under the head lock before it breaks anything. Of
+// nodes that were there, the first breaks and the others adopt.
+//
+// What it cannot see: a loss of less than it remembers (its file is up to a second old after kill -9; a file that was
+// lost remembers nothing). Then a client's position is what proves it, through Suspect.
+//
 // # Ownership
 //
 // [Store.Run] owns every goroutine: per feed a committer (the only one that appends, and the owner of every Pending it
 // took) and a follower (which announces what other processes commit); per store a listener, a backstop that reads all heads
-// in one query, and a timer worker. The committer takes a connection of Config.Writer per transaction. The listener and the
+// in one query, a timer worker, and the writer of the witness's file. The committer takes a connection of Config.Writer per transaction. The listener and the
 // timer worker each hold one connection of their own. Of all processes one timer worker works for a feed: the holder of an
 // advisory lock. Reads run on the caller's connection, in one statement each, and start nothing.
 //
