@@ -14,6 +14,7 @@ const (
 	maxBytes          = 65536
 	leastObservations = 8 // the smaller of the two services' maxObservations
 	memberExtra       = 4 // how many more the other takes
+	maxWait           = 1000
 )
 
 type life int
@@ -68,9 +69,9 @@ type mark struct {
 // service is what a session was opened on.
 func serviceOf(who int) (name string, most wire.Limits) {
 	if who < 0 {
-		return "ls_public", wire.Limits{MaxBytes: maxBytes, MaxObservations: leastObservations}
+		return "ls_public", wire.Limits{MaxBytes: maxBytes, MaxObservations: leastObservations, WaitMs: maxWait}
 	}
-	return "ls_members", wire.Limits{MaxBytes: maxBytes, MaxObservations: leastObservations + memberExtra}
+	return "ls_members", wire.Limits{MaxBytes: maxBytes, MaxObservations: leastObservations + memberExtra, WaitMs: maxWait}
 }
 
 // answer is what the provider must say: a refusal, or a batch whose ids, session and cursor are still open.

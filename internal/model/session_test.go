@@ -136,6 +136,9 @@ func (d *drive) reading() error {
 	if d.chance(5) && m.s == s && !s.removed {
 		limits = d.exact(s, m, limits)
 	}
+	if d.chance(30) { // a poll, which finds what there is, or waits in vain
+		limits.WaitMs = uint32(1 + d.n(3))
+	}
 	return d.readAt(s, m, who, capability, strange, limits, true)
 }
 
