@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/labstack/echo/v4"
 
 	"github.com/overlayd/overlayd/internal/failpoint"
@@ -27,10 +29,23 @@ type answer struct {
 // seal signs a finished answer for an authenticated caller, headers included. For public services there is none.
 type seal func(header http.Header, status int, body []byte) error
 
+// answerWithin bounds the work on a request, the longest wait of a poll included. What a database that hangs has not said by
+// then is unavailable: the caller asks again.
+const answerWithin = wire.MaxWaitMs*time.Millisecond + 15*time.Second
+
+// rollback gives a transaction up; after its commit it does nothing. It may be asked of a connection that does not answer any
+// more: then that is closed.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // the first error counts
+}
+
 // respond is the one way out: build, gate, seal, gate, write. Whatever build returns leaves whole or not at all; a body that
 // loses at a gate is thrown away and replaced by a refusal (BRC-193 s5, s8).
 func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.Context) (answer, error)) error {
-	ctx := c.Request().Context()
+	ctx, cancel := context.WithTimeout(c.Request().Context(), p.within)
+	defer cancel()
 	out, err := build(ctx)
 	if err == nil {
 		err = p.pass(ctx, &out)

@@ -55,7 +55,7 @@ func (p *Provider) current(ctx context.Context, principal *[33]byte) ([]byte, er
 	if err != nil {
 		return nil, fmt.Errorf("lookup: begin a manifest: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it does nothing; before, the first error counts
+	defer rollback(ctx, tx)
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(manifestLock)); err != nil {
 		return nil, fmt.Errorf("lookup: lock the manifest: %w", err)
 	}

@@ -162,7 +162,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("lookup: begin an open: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit it does nothing; before, the first error counts
+	defer rollback(ctx, tx)
 
 	if err := o.service.feed.Pin(ctx, tx); err != nil {
 		return answer{}, fmt.Errorf("lookup: hold off compaction: %w", err)
