@@ -107,13 +107,17 @@ with old as materialized (
                              where p.feed_id = $1 and p.selector = s.selector and p.order_key = v.order_key
                                and p.valid_from = v.valid_from and p.valid_to = v.valid_to offset 0) x) found
   where d.ctid = found.place
+  returning 1
 ), gone as (
   delete from row_version d using doomed v where d.ctid = v.place returning d.valid_to
 ), idle as (
   insert into blob_idle (sha) select distinct v.evidence from doomed v order by 1
   on conflict (sha) do update set sha = excluded.sha
+  returning 1
 )
-select count(*), coalesce(max(g.valid_to), $3), (select count(*) from old) = $4 or (select count(*) from old) > count(*) from gone g`
+select count(*), coalesce(max(g.valid_to), $3), (select count(*) from old) = $4 or (select count(*) from old) > count(*),
+       (select count(*) from unposted) + (select count(*) from idle)
+from gone g`
 
 	removedCount = `update feed_floor set removed = removed + $2 where feed_id = $1`
 )
@@ -289,14 +293,14 @@ func (f *Feed) removeGroups(ctx context.Context, floor uint64, c *Compacted) (mo
 // removeVersions removes the row versions that ended first, at or below the floor, with their postings, and reports whether there may
 // be more.
 func (f *Feed) removeVersions(ctx context.Context, floor uint64, c *Compacted) (more bool, err error) {
-	var n, last int64
+	var n, last, hanging int64
 	err = f.store.compactTx(ctx, func(tx pgx.Tx) error {
 		var stored, untracked int64
 		if err := tx.QueryRow(ctx, removalLock, f.id).Scan(&stored, &untracked); err != nil {
 			return fmt.Errorf("lock the removal of row versions: %w", err)
 		}
 		if err := tx.QueryRow(ctx, versionsRemove, f.id, int64(f.compaction.versions), min(int64(floor), stored), compactRows, compactPostings).
-			Scan(&n, &last, &more); err != nil {
+			Scan(&n, &last, &more, &hanging); err != nil {
 			return fmt.Errorf("remove row versions: %w", err)
 		}
 		if n == 0 {

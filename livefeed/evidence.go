@@ -66,8 +66,9 @@ with free as materialized (
   using (select x.place from unnest($1::bytea[]) as u(sha)
          cross join lateral (select i.ctid as place from blob_idle i where i.sha = u.sha offset 0) x) found
   where d.ctid = found.place
+  returning 1
 )
-select count(*) from gone`
+select (select count(*) from gone), (select count(*) from looked)`
 )
 
 // collector is the store's collector of evidence. One works at a time in a process; of several processes each takes what
@@ -77,6 +78,7 @@ type collector struct {
 	after []byte     // where the next look at the idle begins
 	hooks struct {
 		locked  func() // no feed can commit
+		chosen  func() // what to look at is locked, and not yet looked at
 		removed func() // evidence is removed, nothing is committed
 	}
 }
@@ -171,7 +173,11 @@ func (s *Store) removeIdle(ctx context.Context, tx pgx.Tx, idle [][]byte) (remov
 	if idle, err = pgx.CollectRows(rows, pgx.RowTo[[]byte]); err != nil {
 		return 0, fmt.Errorf("lock idle evidence: %w", err)
 	}
-	if err := tx.QueryRow(ctx, evidenceRemove, idle).Scan(&removed); err != nil {
+	if hook := s.collector.hooks.chosen; hook != nil {
+		hook()
+	}
+	var looked int64
+	if err := tx.QueryRow(ctx, evidenceRemove, idle).Scan(&removed, &looked); err != nil {
 		return 0, fmt.Errorf("remove evidence: %w", err)
 	}
 	if hook := s.collector.hooks.removed; hook != nil {
