@@ -4,21 +4,42 @@
 // # Use
 //
 // New makes a Provider from a running livefeed.Store, a pool and a list of services; Mount puts its four endpoints on an
-// Echo group that stands at the base URL's path, Echo gives a whole server. Run keeps the manifest fresh. Stop lets waiting
-// polls answer before the HTTP server is shut down.
+// Echo group that stands at the base URL's path, Echo gives a whole server. Run keeps the manifest fresh and forgets what is
+// no longer promised. Stop lets waiting polls answer before the HTTP server is shut down.
 //
 // # A session
 //
 //	             commit of Open                 last snapshot page
 //	(absent) -------------------> snapshot at W -------------------> live after W
 //	                                  |                                  |
-//	                                  +---- close ----> closed           |   reads: expired
-//	                                  +---- now >= expiresAt -> expired  |   reads: reset-required
+//	                                  +---- close ----> closed           |   reads: expired, its Open again: expired
+//	                                  +---- now >= expiresAt -> expired  |   reads: reset-required, its Open again: expired
+//	                                  +---- revoked, removed -> revoked  |   unauthorized
+//	                                  +---- prohibited row   -> reset    |   reset-required, for ever
+//	                                  +---- epoch broken     -> void     |   reset-required, for ever; then reset by retention
 //	                                  +---- lost page, hole, forged cursor: reset-required, the session stays
-//	                                  +---- now >= replayUntil: its records may go; the fence never does
+//	                                  +---- now >= replayUntil: its records go, the fence never does:
+//	                                        reads are reset-required, its Open again is expired
 //
 // Everything but the state is frozen at open: manifest, rules and query, W, T, deadlines, limits, the exact first body. What
 // a later configuration says about the service does not touch it.
+//
+// # What is kept, and how long
+//
+//	fence            for ever: a hundred bytes of keyed digests
+//	session          until replayUntil; its first body until it stops being open
+//	manifest         until no session names it and it is a week past its expiry
+//	log, versions    down to the smallest W of the sessions that are open and not past replayUntil (the feed's floor)
+//	ledger           a row a service: what is retained, and a count of changes that only grows
+//
+// An Open holds the feed's pin from before it fixes W until its commit, and the compactor asks for the smallest W only behind the
+// same lock: either it sees the session, or the session's W is not yet chosen. One node does the rounds of [Provider.Retain],
+// whoever holds an advisory lock; any node may.
+//
+// Epochs are turned in package livefeed. A session remembers the turn it was opened at; load and gate compare it with the feed's
+// last break in the statement that reads the session, so no clean-up has to happen first. A retired epoch changes nothing for
+// it: its scope, its ids and its cursors keep the epoch's name. The witness of this node is told how far each ledger has come,
+// so that a database that lost an Open, an end, a grant or a revocation is known by it.
 //
 // # A request
 //
@@ -37,16 +58,23 @@
 // # Invariants
 //
 //   - O1: an Open that is repeated gets the first body, byte for byte, whatever happened since, or a refusal.
-//   - O6: fence, session, first body and clock commit together or not at all.
+//   - O4: a fence without a session is expired: no Open that was ever answered begins again.
+//   - O6: fence, session, first body, clock and ledger commit together or not at all.
+//   - O7: no session is committed whose W is below the floor: the pin keeps it, and the last statement looks.
 //   - O10: every quota refuses by its name, load for now and what lasts until something ends; a refused Open leaves nothing, no
 //     session is ended for another's sake, and an existing fence is answered before any quota.
+//   - O12: after a break nothing promised before it is served, whoever asks what: turns are compared where sessions are read. A
+//     position with a valid MAC that the log denies breaks the epoch; anything else that is presented breaks nothing.
 //   - S1: T, "is a timer due" and W come from one statement, and every page is cut by version predicates at W.
+//   - S4: nothing at or above the smallest W still promised is removed; what ends a session frees it in the same transaction.
 //   - S7: a page's content is a function of session, position and limits alone. highWater, the one number that may grow,
 //     never changes which groups a page holds.
+//   - S10: a session is read by what was stored at its Open, or reset; a rules IRI derives the same for ever (testdata/rules).
 //   - L4: live ids are digests of scope (which holds the epoch), sequence and index.
 //   - L5: through never falls and never passes a relevant group that was not delivered.
 //   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
 //   - L9: every cursor that is not this session's is the same reset-required.
+//   - T3: rows, sessions and manifests expire at their second, all by the one clock of T.
 //   - W1: a poll registers with the feed, then looks, then sleeps.
 //   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
 //   - A1: a request that carries any part of an authentication is valid or refused; a session never changes its mode.
@@ -57,16 +85,18 @@
 //
 // # Goroutines
 //
-// A request runs on its own goroutine and starts none. Run blocks in its caller's.
+// A request runs on its own goroutine and starts none. Run blocks in its caller's, and has one beside it that does the rounds of
+// retention, on the pool and one connection of its own that holds the lock.
 //
 // # Failure
 //
 // Database faults are unavailable, to be tried again; a hole, a lost row or rewritten history is reset-required, never a
-// shorter truth. A commit whose reply is lost is answered unavailable: the client's retry asks the fence.
+// shorter truth. A commit whose reply is lost is answered unavailable: the client's retry asks the fence. A round of retention that fails is
+// told once and tried again each period; until it succeeds more is kept, never less.
 //
 // # Non-goals
 //
-// No order or retention of its own (package livefeed), no client (package client), no cryptography (package brc104: what it
+// No order of its own and no removal of log or versions (package livefeed), no client (package client), no cryptography (package brc104: what it
 // verifies becomes the caller's principal, what it signs is the seal). Identities cost nothing to make, so on a service that
 // any identity may open only the quotas of the service and the node hold off a crowd of them.
 package lookup
