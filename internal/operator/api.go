@@ -57,6 +57,12 @@ const MinToken = 16
 // probeTimeout bounds one answer of /readyz.
 const probeTimeout = 3 * time.Second
 
+// answerWithin bounds every request but an import, which is as long as its
+// lines: what a database that hangs has not said by then is unavailable.
+const answerWithin = time.Minute
+
+const importPath = "/feeds/:feed/import"
+
 // API is the operator API. It is an [http.Handler].
 type API struct {
 	// Immutable.
@@ -68,6 +74,7 @@ type API struct {
 	log      *slog.Logger
 	echo     *echo.Echo
 	metrics  metrics
+	within   time.Duration // answerWithin, but for tests
 
 	drain    sync.Once
 	draining chan struct{} // closed by Drain
@@ -101,6 +108,7 @@ func New(c Config) (*API, error) {
 		log:      c.Log,
 		echo:     echo.New(),
 		draining: make(chan struct{}),
+		within:   answerWithin,
 		metrics: metrics{
 			requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 				Name: "overlayd_operator_requests_total", Help: "Requests to the operator API, by route and status.",
@@ -117,7 +125,7 @@ func New(c Config) (*API, error) {
 	e := a.echo
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = a.refuse
-	e.Use(a.count, a.guard)
+	e.Use(a.count, a.guard, a.bound)
 	e.GET("/healthz", a.health)
 	e.GET("/readyz", a.ready)
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
@@ -127,7 +135,7 @@ func New(c Config) (*API, error) {
 	v1.GET("/feeds", a.feeds)
 	v1.GET("/feeds/:feed", a.feed)
 	v1.POST("/feeds/:feed/groups", a.appendGroup)
-	v1.POST("/feeds/:feed/import", a.importGroups)
+	v1.POST(importPath, a.importGroups)
 	v1.POST("/feeds/:feed/epoch", a.rotate)
 	v1.PUT("/feeds/:feed/prohibitions/:outpoint", a.prohibit)
 	v1.DELETE("/feeds/:feed/prohibitions/:outpoint", a.allow)
@@ -145,6 +153,21 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.echo.ServeHT
 // Drain begins the end: /readyz says no, running imports stop reading, answer
 // what they have taken and end. It may be called more than once.
 func (a *API) Drain() { a.drain.Do(func() { close(a.draining) }) }
+
+// bound is the middleware that ends a request's work in time.
+func (a *API) bound(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if strings.HasSuffix(c.Path(), importPath) {
+			return next(c)
+		}
+		whole := c.Request()
+		ctx, cancel := context.WithTimeout(whole.Context(), a.within)
+		defer cancel()
+		c.SetRequest(whole.WithContext(ctx))
+		defer c.SetRequest(whole)
+		return next(c)
+	}
+}
 
 // isDraining reports whether Drain was called.
 func (a *API) isDraining() bool {
