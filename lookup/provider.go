@@ -172,6 +172,10 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	c.Store.WatchMarks(p.marks)
+	// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
+	if err := c.Store.Verify(ctx); err != nil {
+		return nil, fmt.Errorf("lookup: %w", err)
+	}
 	_, err = p.current(ctx, nil)
 	return p, err
 }

@@ -37,6 +37,7 @@ type node struct {
 	feed  *livefeed.Feed
 	base  string
 	log   *buffer
+	begun string // what the log said before anything was served
 	stop  func()
 }
 
@@ -131,7 +132,7 @@ func (p *place) run() *node {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	n.feed = n.store.Feed(feedName)
+	n.feed, n.begun = n.store.Feed(feedName), n.log.String()
 	p.mu.Lock()
 	p.handler = provider.Echo()
 	p.mu.Unlock()
@@ -334,6 +335,14 @@ func (p *poll) over(t *testing.T) {
 	t.Helper()
 	if a := <-p.done; a.Status != http.StatusServiceUnavailable {
 		a.Refused(t, wire.ResetRequired)
+	}
+}
+
+// foundAtStart checks that the loss was noticed before the node served anything.
+func (n *node) foundAtStart() {
+	n.t.Helper()
+	if !strings.Contains(n.begun, lostHistory) {
+		n.t.Error("the loss was not noticed before the node served")
 	}
 }
 

@@ -35,7 +35,7 @@ func TestO12_ADataDirectoryCopiedBack(t *testing.T) {
 		n.stop()
 		c.restore(saved)
 		n = p.run()
-		n.logged(lostHistory, 1)
+		n.foundAtStart()
 		if got := c.ask("select system_identifier || ' ' || timeline_id from pg_control_system(), pg_control_checkpoint()"); got != identity {
 			t.Logf("the restored cluster is %s, it was %s", got, identity)
 		}
@@ -72,6 +72,7 @@ func TestO12_ADataDirectoryCopiedBack(t *testing.T) {
 			c.restore(saved)
 			if !up {
 				n = p.run()
+				n.foundAtStart()
 			}
 			n.logged(lostHistory, 1)
 			if got := turns(t, c.url); !strings.HasSuffix(got, " break found") || strings.Contains(got, ",") {
@@ -114,7 +115,7 @@ func TestO12_ADumpRestored(t *testing.T) {
 		n.stop()
 		swap()
 		n = p.run()
-		n.logged(lostHistory, 1)
+		n.foundAtStart()
 		n.void(3, before, after)
 	})
 	step(t, "node up", func() {
@@ -136,7 +137,7 @@ func TestO12_ADumpRestored(t *testing.T) {
 		n.stop()
 		swap()
 		n = p.run()
-		n.logged(lostHistory, 1)
+		n.foundAtStart()
 		n.void(5, lost)
 	})
 	// Nobody remembers: the state file was lost too. The first cursor that proves it breaks the epoch; other clients are told
