@@ -66,9 +66,10 @@ func (c *Config) fill() {
 const (
 	feedName    = "soak"
 	serviceName = "ls_soak"
-	// A session lives up to followTime, and is forgotten at the latest sessionSeconds and replaySeconds after its Open.
+	// A session follows for up to followTime after its scan, and is closed then.
 	followTime     = 12 * time.Second
-	sessionSeconds = 120
+	// On a slow machine a scan takes long.
+	sessionSeconds = 900
 	replaySeconds  = 10
 )
 

@@ -112,7 +112,19 @@ func (v *visitor) leave(ctx context.Context) error {
 	return err
 }
 
-const pageRows = 256
+// Pages of what one genre selects are what is measured; whoever asks for everything takes more at a time.
+const (
+	pageRows      = 256
+	wholePageRows = wire.MaxObservations
+)
+
+func (v *visitor) limits(wait int) string {
+	rows := pageRows
+	if v.whole {
+		rows = wholePageRows
+	}
+	return fmt.Sprintf(`{"maxBytes":%d,"maxObservations":%d,"waitMs":%d}`, wire.MaxResponseBytes, rows, wait)
+}
 
 func (v *visitor) read(ctx context.Context, cursor string, wait int) ([]byte, error) {
 	c, err := json.Marshal(cursor)
@@ -120,7 +132,7 @@ func (v *visitor) read(ctx context.Context, cursor string, wait int) ([]byte, er
 		return nil, err
 	}
 	_, body, err := v.post(ctx, "/overlay/v1/lookup/read", fmt.Appendf(nil,
-		`{"version":1,"session":"%s","cursor":%s,"limits":{"maxBytes":1048576,"maxObservations":%d,"waitMs":%d}}`, v.batch.Session, c, pageRows, wait))
+		`{"version":1,"session":"%s","cursor":%s,"limits":%s}`, v.batch.Session, c, v.limits(wait)))
 	return body, err
 }
 
@@ -134,8 +146,8 @@ func (v *visitor) snapshot(ctx context.Context) error {
 		query = `{}`
 	}
 	_, body, err := v.post(ctx, "/overlay/v1/lookup/open", fmt.Appendf(nil,
-		`{"version":1,"requestId":"%s","service":"%s","query":%s,"limits":{"maxBytes":1048576,"maxObservations":%d,"waitMs":0}}`,
-		base64.RawURLEncoding.EncodeToString(id), serviceName, query, pageRows))
+		`{"version":1,"requestId":"%s","service":"%s","query":%s,"limits":%s}`,
+		base64.RawURLEncoding.EncodeToString(id), serviceName, query, v.limits(0)))
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
@@ -158,7 +170,9 @@ func (v *visitor) snapshot(ctx context.Context) error {
 		if body, err = v.read(ctx, v.batch.Cursor, 0); err != nil {
 			return fmt.Errorf("read a page: %w", err)
 		}
-		v.latency.Load().note(time.Since(began))
+		if !v.whole {
+			v.latency.Load().note(time.Since(began))
+		}
 		cursors, sums = append(cursors, v.batch.Cursor), append(sums, groupsOf(body))
 	}
 	if err := v.checkSnapshot(ctx, v.batch.Through); err != nil {
