@@ -67,7 +67,7 @@ const (
 	feedName    = "soak"
 	serviceName = "ls_soak"
 	// A session follows for up to followTime after its scan, and is closed then.
-	followTime     = 12 * time.Second
+	followTime = 12 * time.Second
 	// On a slow machine a scan takes long.
 	sessionSeconds = 900
 	replaySeconds  = 10
