@@ -126,6 +126,17 @@ func TestO12_ADumpRestored(t *testing.T) {
 		waits.over(t)
 		n.void(4, before, after, again)
 	})
+	// In one transaction, under connections that stay: the next look at the heads notices it, or whoever appends.
+	step(t, "in place", func() {
+		again := n.promised("again")
+		again.unknown = true
+		waits := n.wait(again)
+		found := strings.Count(n.log.String(), lostHistory)
+		run(t, restore, "--clean", "--if-exists", "--single-transaction", "-d", c.url, file)
+		n.logged(lostHistory, found+1)
+		waits.over(t)
+		n.void(8, before, after, again)
+	})
 	step(t, "only a session", func() {
 		n.stop()
 		swap()
