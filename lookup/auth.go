@@ -159,6 +159,11 @@ func (p *Provider) handshake(c echo.Context) error {
 		}
 		in.origin = origins[0]
 	}
+	if headerBytes(c.Request()) > wire.MaxHeaderBytes {
+		return p.respond(c, in, func(context.Context) (answer, error) {
+			return answer{}, refuse(wire.Limited, textHeaders)
+		})
+	}
 	p.headers(c, in)
 	p.auth.Handshake(c.Response(), c.Request())
 	return nil

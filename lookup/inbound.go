@@ -47,8 +47,8 @@ func (in *inbound) principalHex() string {
 	return hexOf(in.peer.Identity[:])
 }
 
-// headerBytes counts field names and values as they stand after header decompression (BRC-193 s8). net/http has moved Host
-// out of the map; it was a field all the same.
+// headerBytes counts field names and values as they stand after header decompression (BRC-193 s8). net/http has moved some
+// out of the map; they were fields all the same. (Of a Content-Length repeated with one value it keeps one.)
 func headerBytes(r *http.Request) int {
 	n := 0
 	if r.Host != "" {
@@ -61,6 +61,12 @@ func headerBytes(r *http.Request) int {
 	}
 	for _, coding := range r.TransferEncoding {
 		n += len("transfer-encoding") + len(coding)
+	}
+	for name := range r.Trailer { // as one field, the usual spelling
+		n += len(name) + len(", ")
+	}
+	if len(r.Trailer) > 0 {
+		n += len("trailer") - len(", ")
 	}
 	return n
 }

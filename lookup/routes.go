@@ -68,11 +68,12 @@ func (p *Provider) admitsOrigin(origins []string) bool {
 }
 
 // preflight answers a configured origin's question before its request (CORS); no origin is ever allowed credentials. A
-// question of any other origin is an ordinary request with the wrong method, and refused.
+// question of any other origin, or with too many headers, is an ordinary request with the wrong method, and refused.
 func (p *Provider) preflight(c echo.Context, method string) bool {
 	r, h := c.Request(), c.Response().Header()
 	origins := r.Header.Values(echo.HeaderOrigin)
-	if r.Method != http.MethodOptions || r.Header.Get(echo.HeaderAccessControlRequestMethod) == "" || !p.admitsOrigin(origins) {
+	if r.Method != http.MethodOptions || r.Header.Get(echo.HeaderAccessControlRequestMethod) == "" || !p.admitsOrigin(origins) ||
+		headerBytes(r) > wire.MaxHeaderBytes {
 		return false
 	}
 	p.headers(c, &inbound{origin: origins[0]})
