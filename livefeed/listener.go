@@ -59,10 +59,12 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	defer closeConn(conn)
-	if _, err := conn.Exec(ctx, "listen "+notifyChannel); err != nil {
+	work, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if _, err := conn.Exec(work, "listen "+notifyChannel); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
-	if err := s.readHeads(ctx, conn); err != nil {
+	if err := s.readHeads(work, conn); err != nil {
 		return false, err
 	}
 	s.metrics.listening.Set(1)
@@ -76,7 +78,10 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 			s.metrics.notifications.Inc()
 			s.notified(n.PID, n.Payload)
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
-			if err := s.readHeads(ctx, conn); err != nil {
+			work, cancel := context.WithTimeout(ctx, attemptTimeout)
+			err := s.readHeads(work, conn)
+			cancel()
+			if err != nil {
 				return true, err
 			}
 		default:

@@ -65,7 +65,10 @@ func (s *Store) timers(ctx context.Context, healthy func()) error {
 		return err
 	}
 	defer closeConn(conn)
-	if err := s.readHeads(ctx, conn); err != nil {
+	work, cancel := context.WithTimeout(ctx, attemptTimeout)
+	err = s.readHeads(work, conn)
+	cancel()
+	if err != nil {
 		return err
 	}
 	held := map[int32]bool{}
@@ -95,6 +98,8 @@ func (s *Store) lockTimers(ctx context.Context, conn *pgx.Conn, held map[int32]b
 	if len(want) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
 	rows, err := conn.Query(ctx, timerLock, timerLockClass, want)
 	if err != nil {
 		return fmt.Errorf("lock timers: %w", err)
@@ -123,7 +128,9 @@ func (s *Store) runTimers(ctx context.Context, conn *pgx.Conn, held map[int32]bo
 		now  int64
 		left *float64
 	}
-	rows, err := conn.Query(ctx, timerNext, ids)
+	work, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	rows, err := conn.Query(work, timerNext, ids)
 	if err != nil {
 		return 0, fmt.Errorf("read deadlines: %w", err)
 	}
