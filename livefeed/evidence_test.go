@@ -231,6 +231,41 @@ func TestF14_AReferenceRemovedMeanwhileIsLookedAtAgain(t *testing.T) {
 	}
 }
 
+// TestF14_AReferenceBeingRemovedIsLookedAtLater: the collector meets evidence of which the last reference is removed, and listed as
+// idle, in a transaction that is not committed. What it cannot see it must not settle.
+func TestF14_AReferenceBeingRemovedIsLookedAtLater(t *testing.T) {
+	t.Parallel()
+	db, n, f := startFeed(t)
+	g := n.ensure(t, "g")
+	for _, x := range []*Feed{f, g} {
+		x.mustAppend(t, group("1", put(1, beefOf("shared"))))
+		x.mustAppend(t, group("2", withdraw(1)))
+	}
+	if _, err := f.raiseFloor(t.Context(), nobody); err != nil {
+		t.Fatal(err)
+	}
+	var c Compacted
+	if _, err := f.removeVersions(t.Context(), 2, &c); err != nil || c.Versions != 1 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	tx := begin(t, n.pool)
+	if _, err := tx.Exec(t.Context(), versionsRemove, g.id, 0, 2, compactRows, compactPostings); err != nil {
+		t.Fatal(err)
+	}
+	if removed, _, err := n.collectEvidence(t.Context()); err != nil || removed != 0 {
+		t.Errorf("%d removed, %v", removed, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if removed, more, err := n.collectEvidence(t.Context()); err != nil || removed != 1 || more {
+		t.Errorf("%d removed, more %v, %v", removed, more, err)
+	}
+	if n := countRows(t, db, "blob"); n != 0 {
+		t.Errorf("%d evidence is left that nothing refers to", n)
+	}
+}
+
 // TestF14_AnUntrackedLogKeepsEvidence: groups logged before their evidence was listed may refer to anything, until they are gone.
 func TestF14_AnUntrackedLogKeepsEvidence(t *testing.T) {
 	t.Parallel()
