@@ -171,6 +171,7 @@ type proxy struct {
 	done     sync.WaitGroup
 
 	hung  atomic.Bool
+	era   atomic.Int64 // connections of an earlier one are dead, and nobody is told
 	limit atomic.Int64 // bytes from overlayd after which a connection is cut; 0: none
 
 	mu    sync.Mutex
@@ -215,8 +216,9 @@ func (p *proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 	var both sync.WaitGroup
 	end := func() { _, _ = client.Close(), server.Close() }
-	both.Go(func() { defer end(); p.copy(server, client, true) })
-	both.Go(func() { defer end(); p.copy(client, server, false) })
+	era := p.era.Load()
+	both.Go(func() { defer end(); p.copy(server, client, true, era) })
+	both.Go(func() { defer end(); p.copy(client, server, false, era) })
 	both.Wait()
 	p.mu.Lock()
 	delete(p.conns, client)
@@ -224,12 +226,15 @@ func (p *proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-func (p *proxy) copy(to io.Writer, from io.Reader, request bool) {
+func (p *proxy) copy(to io.Writer, from io.Reader, request bool, era int64) {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buf)
 		for p.hung.Load() {
 			time.Sleep(5 * time.Millisecond)
+		}
+		if p.era.Load() != era {
+			n = 0 // swallowed
 		}
 		if request && n > 0 {
 			if left := p.limit.Load(); left > 0 {

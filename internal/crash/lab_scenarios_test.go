@@ -22,6 +22,7 @@ type scenario struct {
 	mutant string // the tag of a mutant: then it must be caught
 	by     []Kind // what catches it
 	disk   bool   // needs a small disk, and root
+	long   bool   // takes a minute: it is played once, in a whole run
 	script func() script
 }
 
@@ -49,6 +50,7 @@ func scenarios() []scenario {
 		scenario{name: "connections cut at any time", script: cuts},
 		scenario{name: "connections cut within a message", script: torn},
 		scenario{name: "a database that hangs", script: hangs},
+		scenario{name: "connections that die silently", long: true, script: silence},
 		scenario{name: "SIGKILL of a backend", script: func() script { return server("backend", syscall.SIGKILL) }},
 		scenario{name: "SIGKILL of the postmaster", script: func() script { return server("postmaster", syscall.SIGKILL) }},
 		scenario{name: "immediate shutdown of Postgres", script: func() script { return server("postmaster", syscall.SIGQUIT) }},
@@ -188,6 +190,33 @@ func hangs() script {
 				}
 			}
 			r.mu.Unlock()
+		}
+		return nil
+	}}
+}
+
+// silence has every connection to Postgres die without a word: new ones work. Nobody waits longer than the product says.
+func silence() script {
+	return script{act: func(r *run) error {
+		const reader, writer = 40 * time.Second, time.Minute // package lookup's answerWithin, and the operator API's
+		time.Sleep(time.Second)
+		r.ledger.Break()
+		r.proxy.era.Add(1)
+		before := r.ledger.Groups()
+		for limit := time.Now().Add(2 * writer); r.ledger.Groups() < before+20; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(limit) {
+				return fmt.Errorf("no group was appended within %s of the connections' end", 2*writer)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		r.ledger.Mend()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if took := r.slow["reader"]; took > reader+answerBound {
+			r.ledger.Find(Late, "a reader waited %s for an answer", took)
+		}
+		if took := r.slow["operator"]; took > writer+answerBound {
+			r.ledger.Find(Late, "an operator waited %s for an answer", took)
 		}
 		return nil
 	}}

@@ -75,6 +75,8 @@ func TestLab(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// What takes longest first, and a mutant in any case.
+	slices.SortStableFunc(l.rows, func(a, b *row) int { return b.urgency() - a.urgency() })
 	fmt.Printf("crash lab: %d scenarios, %s, seed %d, built in %s\n", len(l.rows), *labTime, seed, time.Since(began).Round(time.Second))
 	until := time.Now().Add(*labTime)
 	queue := make(chan *row)
@@ -112,7 +114,7 @@ func choose(seed uint64, t *testing.T) []scenario {
 		}
 		return some
 	}
-	if *labTime >= 4*time.Minute {
+	if whole() {
 		return all
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -120,7 +122,7 @@ func choose(seed uint64, t *testing.T) []scenario {
 	room := map[bool]int{true: 1, false: max(2, int(*labTime/(6*time.Second)))} // by: a mutant
 	var some []scenario
 	for _, s := range all {
-		if !s.disk && room[s.mutant != ""] > 0 {
+		if !s.disk && !s.long && room[s.mutant != ""] > 0 {
 			room[s.mutant != ""]--
 			some = append(some, s)
 		}
@@ -128,15 +130,30 @@ func choose(seed uint64, t *testing.T) []scenario {
 	return some
 }
 
+func (r *row) urgency() int {
+	switch {
+	case r.long:
+		return 2
+	case r.mutant != "":
+		return 1
+	}
+	return 0
+}
+
+// whole reports whether every scenario has to be played.
+func whole() bool { return *labTime >= 4*time.Minute || *labOnly != "" }
+
 // feed hands out every scenario once, and then again and again while there is time.
 func (l *lab) feed(queue chan<- *row, until time.Time) {
 	for turn := 0; turn == 0 || *labOnly == ""; turn++ {
 		for _, r := range l.rows {
 			switch {
+			case turn == 0 && time.Now().After(until.Add(time.Minute)):
+				return // this machine is too slow for all of them
 			case turn == 0:
 			case time.Now().Add(longest).After(until):
 				return
-			case r.disk || r.mutant != "":
+			case r.disk || r.long || r.mutant != "":
 				continue
 			}
 			queue <- r
@@ -212,7 +229,13 @@ func (l *lab) table() {
 	var all result
 	runs := 0
 	for _, r := range l.rows {
-		if r.mutant != "" {
+		if r.runs == 0 {
+			fmt.Printf("%-46s the time was over\n", r.name)
+			if whole() || r.mutant != "" {
+				l.t.Errorf("%s was not played: give it more time", r.name)
+			}
+		}
+		if r.mutant != "" || r.runs == 0 {
 			continue
 		}
 		lost, doubled := r.total.count(Lost), r.total.count(Doubled)
@@ -238,7 +261,7 @@ func (l *lab) table() {
 		lost, doubled, len(all.findings)-lost-doubled)
 	fmt.Printf("\n%-46s %4s %7s %s\n", "mutant", "runs", "groups", "caught by")
 	for _, r := range l.rows {
-		if r.mutant == "" {
+		if r.mutant == "" || r.runs == 0 {
 			continue
 		}
 		kinds := map[Kind]int{}

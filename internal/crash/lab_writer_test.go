@@ -94,7 +94,7 @@ type operator struct {
 }
 
 func newOperator(r *run) *operator {
-	return &operator{r, &http.Client{Timeout: 40 * time.Second, Transport: &http.Transport{DisableCompression: true}}}
+	return &operator{r, &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DisableCompression: true}}}
 }
 
 func (o *operator) do(method, path string, body []byte) (status int, text []byte, err error) {
@@ -118,7 +118,7 @@ func (o *operator) do(method, path string, body []byte) (status int, text []byte
 
 // again repeats a request until it has an answer that is not "try again", or the run is past its end by a minute.
 func (o *operator) again(method, path string, body []byte) (status int, text []byte) {
-	for limit := time.Now().Add(90 * time.Second); time.Now().Before(limit); {
+	for limit := time.Now().Add(3 * time.Minute); time.Now().Before(limit); {
 		status, text, err := o.do(method, path, body)
 		if err == nil && status != http.StatusServiceUnavailable {
 			return status, text
@@ -131,7 +131,7 @@ func (o *operator) again(method, path string, body []byte) (status int, text []b
 		}
 		time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond)
 	}
-	o.lab.ledger.Find(Late, "%s %s had no answer for 90 s", method, path)
+	o.lab.ledger.Find(Late, "%s %s had no answer for 3 minutes", method, path)
 	return 0, nil
 }
 
