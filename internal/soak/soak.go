@@ -33,7 +33,7 @@ type Config struct {
 	Sessions int           // at a time: 50
 	Rows     int           // live all the time: 20000
 	Genres   int           // a session that asks for one sees so many times fewer rows: 20
-	Whole    int           // one session in so many asks for all rows: 10
+	Whole    int           // one session in so many asks for all rows: 25
 	Pause    time.Duration // of a writer after each group: none
 	Out      io.Writer     // gets the table
 	Log      *slog.Logger  // nil: nowhere
@@ -54,7 +54,7 @@ func (c *Config) fill() {
 	set(&c.Sessions, 50)
 	set(&c.Rows, 20_000)
 	set(&c.Genres, 20)
-	set(&c.Whole, 10)
+	set(&c.Whole, 25)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
