@@ -75,11 +75,13 @@ with due as materialized (
 )
 select (select count(*) from gone), p.service, p.changes from (select 1) one left join posted p on true`
 
-// sessionsVoid names open sessions of a feed that were opened before its epoch was last broken: nothing they were promised
-// holds, so they keep nothing back.
-const sessionsVoid = `s.id in (
-	select v.id from lookup_session v join feed f on f.id = v.feed_id
-	where v.feed_id = $2 and v.state = 1 and v.turn < f.broken order by v.w limit $3)`
+// sessionsVoid names open sessions of a feed ($1), at most $2, that were opened before its epoch was last broken: nothing they
+// were promised holds, so they keep nothing back.
+const sessionsVoid = `
+select o.id from (
+  select s.id, s.turn from lookup_session s where s.feed_id = $1 and s.state = 1 order by s.w offset 0) o
+where o.turn < (select broken from feed where id = $1)
+limit $2`
 
 // horizon is the smallest watermark of a feed that a session still holds on to. The fence keeps the walk in the order of
 // w: what it passes over has fallen due since the round began.
@@ -167,13 +169,21 @@ func (p *Provider) resetVoid(ctx context.Context, feed int32, done *Retained) er
 		return nil
 	}
 	for range sessionBatches {
-		list, err := p.end(ctx, p.pool, stateReset, sessionsVoid, feed, sessionBatch)
+		rows, err := p.pool.Query(ctx, sessionsVoid, feed, sessionBatch)
+		if err != nil {
+			return fmt.Errorf("lookup: find the sessions of a broken epoch: %w", err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		if err != nil {
+			return fmt.Errorf("lookup: find the sessions of a broken epoch: %w", err)
+		}
+		list, err := p.end(ctx, p.pool, stateReset, `s.id = any($2::bytea[])`, ids)
 		if err != nil {
 			return fmt.Errorf("lookup: reset the sessions of a broken epoch: %w", err)
 		}
 		p.told(list)
 		done.Void += int64(len(list))
-		if len(list) < sessionBatch {
+		if len(ids) < sessionBatch {
 			p.keeper.broken[feed] = broken
 			return nil
 		}
