@@ -47,6 +47,17 @@ func (n *node) poll(at moment, who string, b *wire.Batch, l wire.Limits) *poll {
 	return p
 }
 
+// within receives what must come soon.
+func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("never: %s", what)
+	}
+	return v
+}
+
 func (n *node) sleeping(t *testing.T, want int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d polls sleep", want), func() bool { return n.metric("overlayd_lookup_waiting_polls", "") == float64(want) })
@@ -101,7 +112,7 @@ func TestW8_WaitersAreBounded(t *testing.T) {
 	// A commit ends them with what they waited for.
 	n.append(mint("at last", 0).put(genre(0), ""))
 	for _, p := range []*poll{second, third, fifth} {
-		if got := (<-p.reply).batch(t); len(got.Groups) != 1 {
+		if got := within(t, "the poll is answered", p.reply).batch(t); len(got.Groups) != 1 {
 			t.Errorf("%d groups", len(got.Groups))
 		}
 	}
@@ -113,11 +124,11 @@ func TestW8_WaitersAreBounded(t *testing.T) {
 	closed := n.live(`{}`)
 	p := n.poll(beforeSleep, alice, closed, wait(25000))
 	n.request(closePath, closeBody(closed.Session))
-	(<-p.reply).refused(t, wire.Expired)
+	within(t, "the poll is answered", p.reply).refused(t, wire.Expired)
 	n.sleeping(t, 0)
 	p = n.poll(beforeSleep, alice, b, wait(25000))
 	n.provider.Stop()
-	(<-p.reply).batch(t)
+	within(t, "the poll is answered", p.reply).batch(t)
 	n.sleeping(t, 0)
 	if w := n.provider.quotas.waiters; len(w.of) != 0 {
 		t.Errorf("%d clients are remembered", len(w.of))
@@ -135,6 +146,8 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 	asleep := n.poll(beforeSleep, alice, live, wait(25000)) // builds nothing
 	// One is being built: it stays at the moment before that.
 	there, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
 	var once sync.Once
 	stop := n.during(beforeBuild, func() { once.Do(func() { close(there); <-goOn }) })
 	replies := make(chan reply, 2)
@@ -146,7 +159,7 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 		replies <- r
 	}
 	go send()
-	<-there
+	within(t, "the first is being built", there)
 	go send()
 	eventually(t, "one waits", func() bool { return n.metric("overlayd_lookup_requests_waiting", "") == 1 })
 	if got := n.metric("overlayd_lookup_requests", ""); got != 1 {
@@ -166,9 +179,9 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 	}
 	n.request(closePath, closeBody(saved.batch(t).Session))
 	n.manifest()
-	close(goOn)
+	release()
 	for range 2 {
-		(<-replies).batch(t)
+		within(t, "both are answered", replies).batch(t)
 	}
 	stop()
 	n.openAs(whence{bob, testService}, again).batch(t)
@@ -176,7 +189,7 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	n.append(mint("wakes", 0).put(genre(0), ""))
-	if got := (<-asleep.reply).batch(t); len(got.Groups) != 1 {
+	if got := within(t, "the poll is answered", asleep.reply).batch(t); len(got.Groups) != 1 {
 		t.Errorf("%d groups", len(got.Groups))
 	}
 	eventually(t, "nothing is being built", func() bool { return n.metric("overlayd_lookup_requests", "") == 0 })
@@ -188,6 +201,8 @@ func TestO10_WaitingForASlotEnds(t *testing.T) {
 	n := shops(t, setup{quotas: Quotas{Requests: 1, RequestWaitMs: 20}})
 	b := n.live(`{}`)
 	there, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
 	var once sync.Once
 	stop := n.during(beforeBuild, func() { once.Do(func() { close(there); <-goOn }) })
 	done := make(chan reply, 1)
@@ -198,14 +213,14 @@ func TestO10_WaitingForASlotEnds(t *testing.T) {
 		}
 		done <- r
 	}()
-	<-there
+	within(t, "one is being built", there)
 	toldBy(t, n.openAs(whence{bob, testService}, ask{}), quotaRequests, false)
 	e := toldBy(t, n.request(readPath, readBody(b.Session, b.Cursor, wide), from(bob)), quotaRequests, false)
 	if *e.RetryAfterMs != 1000 {
 		t.Errorf("retryAfterMs %d", *e.RetryAfterMs)
 	}
-	close(goOn)
-	(<-done).batch(t)
+	release()
+	within(t, "it is answered", done).batch(t)
 	stop()
 	n.openAs(whence{bob, testService}, ask{}).batch(t)
 }

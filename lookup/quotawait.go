@@ -136,15 +136,19 @@ func (h *slot) wait(ctx context.Context, patience time.Duration, slept bool) err
 	return nil
 }
 
-// leave gives the slot back, if it is held, to whose turn it is.
+// leave gives the slot up, if it is held.
 func (h *slot) leave() {
 	if !h.held {
 		return
 	}
 	h.held = false
-	s := h.slots
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	h.slots.mu.Lock()
+	defer h.slots.mu.Unlock()
+	h.slots.handOn()
+}
+
+// handOn gives one slot to whose turn it is, or back.
+func (s *slots) handOn() {
 	first := s.turns.Front()
 	if first == nil {
 		s.taken--

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -172,4 +173,32 @@ func TestO10_NoSlotIsLost(t *testing.T) {
 		}
 		s.idle(t)
 	})
+}
+
+// TestO10_ASlotIsHandedOnOnce: who is handed a slot at the moment in which he gives up has it, and gives it back.
+func TestO10_ASlotIsHandedOnOnce(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		s := newSlots(1, 10, time.Minute)
+		holder, w := s.slot(0), s.slot(1)
+		if err := holder.take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.take(ctx) }()
+		eventually(t, "one waits", func() bool { _, waiting := s.count(); return waiting == 1 })
+		s.mu.Lock()
+		cancel() // it gives up, and finds the lock taken
+		for range 100 {
+			runtime.Gosched()
+		}
+		s.handOn()
+		s.mu.Unlock()
+		if err := <-done; err != nil || !w.held {
+			t.Fatalf("%v, held %v", err, w.held)
+		}
+		w.leave()
+		s.idle(t)
+	}
 }
