@@ -17,8 +17,8 @@ const (
 	// one is flushed.
 	maxBatchGroups = 256
 	maxBatchBytes  = 8 << 20
-	// drainRows is how many timers one transaction logs.
-	drainRows = 1000
+	// drainRows is how many timers one transaction logs. Larger ones log no more a second, and keep everybody else waiting longer.
+	drainRows = 250
 
 	attemptTimeout = 30 * time.Second // of one transaction, the wait for another process's head lock included
 	retryWindow    = 10 * time.Second // how long a batch is retried before its groups are told Unavailable
@@ -197,7 +197,7 @@ func refused(err error) bool {
 var errPlan = errors.New("the stored feed does not fit the plan")
 
 // Drain logs every timer due at or before t, and not after T: in (deadline, order key) order, each as its own group,
-// up to 1000 in a transaction, until budget of them were logged since it was called, by whomever (0 = one transaction's worth). It
+// up to 250 in a transaction, until budget of them were logged since it was called, by whomever (0 = one transaction's worth). It
 // reports whether due ones remained; if none did, T will not fall below t again. It runs on the committer's
 // connection: never call it in a transaction that has called [Feed.Advance].
 func (f *Feed) Drain(ctx context.Context, t uint64, budget int) (remaining bool, err error) {

@@ -40,7 +40,8 @@
 //	     (tests of rows S9 and L10).
 //	F12  T is the database's clock, never below the last evaluated time; every timer up to that time is in the log, each as its
 //	     own group in (deadline, order key) order, and in front of an edit that touches its row (tests of rows T1, T2, T5). (For the moment of one
-//	     commit Advance can pass a row that is being put: pages therefore judge expiry by T themselves.)
+//	     commit Advance can pass a row that is being put: pages therefore judge expiry by T themselves.) However long the backlog, no
+//	     transaction logs more than 250 timers, groups are appended between them, and [Feed.Drain] waits for about as many as it asks for.
 //	F13  The floor passes no watermark that was promised in a transaction that holds [Feed.Pin]. Nothing above the floor is removed,
 //	     and nothing below it before the floor is committed, so that a read is whole or Reset (tests of rows S4, L10, O7). Group
 //	     keys stay for ever (tests of row L11).

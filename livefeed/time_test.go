@@ -245,7 +245,7 @@ func TestT5_NobodyPaysForTheWholeBacklog(t *testing.T) {
 	t.Parallel()
 	_, n, f := startQuietFeed(t)
 	now := f.cut(t).Now
-	const rows = 3*drainRows + 500
+	const rows = 3*drainRows + 250 // whole groups of 500
 	for i := range rows / 500 {
 		var edits []Edit
 		for j := range 500 {
@@ -354,7 +354,7 @@ func TestT5_ABacklogIsTakenOver(t *testing.T) {
 		}
 	}
 	now := f.cut(t).Now
-	const rows = 3*drainRows + 500
+	const rows = 3*drainRows + 250 // whole groups of 500
 	for i := range rows / 500 {
 		var edits []Edit
 		for j := range 500 {

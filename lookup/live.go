@@ -12,7 +12,7 @@ import (
 const (
 	logChunk    = 256  // groups taken from the log at a time
 	scanBudget  = 8192 // groups examined before an answer without any is given
-	drainBudget = 1000 // due timers drained by one read or Open: one transaction of the committer, which is what it waits for
+	drainBudget = 500  // due timers drained by one read or Open: two transactions of the committer
 )
 
 // tail is a live read as far as it has come.
