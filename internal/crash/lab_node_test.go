@@ -200,8 +200,8 @@ func (n *node) stop() error {
 			return fmt.Errorf("overlayd was asked to stop and ended with %d: %s", code, n.text())
 		}
 		return nil
-	case <-time.After(20 * time.Second):
+	case <-time.After(45 * time.Second): // two pools give each dead connection 15 s to say goodbye
 		n.kill()
-		return errors.New("overlayd did not stop when it was asked to")
+		return errors.New("overlayd did not stop when it was asked to: " + n.text())
 	}
 }
