@@ -59,7 +59,8 @@ func newRotateCommand(e *env, o *operatorOptions) *cobra.Command {
 			return o.answer(c.Context(), e, http.MethodPost, "feeds/"+url.PathEscape(args[0])+"/epoch", body, sayRotated)
 		},
 	}
-	c.Flags().StringVar(&mode, "mode", "", "what becomes of old sessions: `retire` or break")
+	c.Flags().StringVar(&mode, "mode", "", "what becomes of old sessions: `retire|break`")
+	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"retire", "break"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	c.Flags().StringVar(&key, "key", "", "the rotation's `key`, 16 to 128 of A-Z a-z 0-9 _ - (default: drawn and printed)")
 	c.Flags().StringVar(&reason, "reason", "", "`text` for operators, 1 to 1024 bytes, kept in the database")
 	return c

@@ -63,6 +63,9 @@ func TestO12_AdminRotatesAnEpoch(t *testing.T) {
 			t.Errorf("%v: code %d, %s", args, r.Code, r.Stderr)
 		}
 	}
+	if r := e2e.Run(t, "__complete", "admin", "epoch", "rotate", devFeed, "--mode", ""); r.Code != 0 || !strings.HasPrefix(r.Stdout, "retire\nbreak\n") {
+		t.Errorf("completion: code %d, %s%s", r.Code, r.Stdout, r.Stderr)
+	}
 	help := e2e.Run(t, "admin", "epoch", "rotate", "--help")
 	for _, word := range []string{"reset-required", "every node", "Nothing brings the old epoch back", "--key", "asks nothing"} {
 		if !strings.Contains(help.Stdout, word) {
