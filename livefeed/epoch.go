@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -230,15 +229,8 @@ func (f *Feed) Suspect(ctx context.Context, seq uint64, tag [8]byte, turn uint64
 	if now == 0 {
 		return broken, nil
 	}
-	logBreak(f.store.log, f.name, &t, now)
+	f.store.witness.broken(f.name, &t, now)
 	f.see(now, head)
 	f.store.remember(ctx)
 	return true, nil
-}
-
-// logBreak says what the loss of history means.
-func logBreak(log *slog.Logger, feed string, t *turning, turn uint64) {
-	log.Error("livefeed: the database lost history that was promised from it, so the feed's epoch was broken: earlier sessions and cursors are answered reset-required and clients begin anew. "+
-		"A backup was restored, a standby without everything took over, or rows were changed by hand: find out which, and whether groups must be imported again",
-		"feed", feed, "found", t.reason, "epoch", t.epoch, "turn", turn)
 }

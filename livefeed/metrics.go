@@ -18,7 +18,7 @@ type metrics struct {
 	listening, waiters       prometheus.Gauge
 }
 
-func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool, w *Witness) (*metrics, error) {
 	const ns, sub = "overlayd", "livefeed"
 	feed := []string{"feed"}
 	counter := func(name, help string) prometheus.CounterOpts {
@@ -50,6 +50,8 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool) (*metrics, 
 	}
 	list := []prometheus.Collector{m.groups, m.retries, m.drained, m.batch, m.commitSeconds,
 		m.compacted, m.compactBusy, m.compactSeconds, m.floorLag, m.collected, m.vacuums, m.notifications, m.listenerRestarts, m.listening, m.waiters}
+	list = append(list, prometheus.NewCounterFunc(counter("history_lost_total", "Epochs that this process broke because the database had lost history."),
+		func() float64 { return float64(w.broke.Load()) }))
 	for name, p := range map[string]*pgxpool.Pool{"reads": pool, "writer": writer} {
 		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "pool_waits_total",
 			Help: "Acquisitions that had to wait for a free connection.", ConstLabels: prometheus.Labels{"pool": name}},

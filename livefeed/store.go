@@ -159,12 +159,12 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if durable == "off" {
 		return nil, errors.New("livefeed: synchronous_commit is off for the writer's connections, so acknowledged groups could be lost: turn it on")
 	}
-	m, err := newMetrics(c.Metrics, c.Pool, c.Writer)
-	if err != nil {
-		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
-	}
 	if c.Witness == nil {
 		c.Witness, _ = OpenWitness("", c.Log) // no file, no error
+	}
+	m, err := newMetrics(c.Metrics, c.Pool, c.Writer, c.Witness)
+	if err != nil {
+		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
 	}
 	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1)}
 	s.witness.attach(s.adopt)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -32,6 +33,8 @@ type Witness struct {
 	changed bool             // since the file was written
 	read    func(context.Context, Querier) ([]Mark, error)
 	adopt   func(name string, s sight)
+
+	broke atomic.Int64 // epochs, because history was lost
 
 	asked func() // tests: the statement has answered, nothing is compared yet
 }
@@ -418,6 +421,14 @@ func ask(ctx context.Context, q Querier, feeds map[string]sight, read func(conte
 	return now, nil
 }
 
+// broken counts a break because of lost history, and says what it means.
+func (w *Witness) broken(feed string, t *turning, turn uint64) {
+	w.broke.Add(1)
+	w.log.Error("livefeed: the database lost history that was promised from it, so the feed's epoch was broken: earlier sessions and cursors are answered reset-required and clients begin anew. "+
+		"A backup was restored, a standby without everything took over, or rows were changed by hand: find out which, and whether groups must be imported again",
+		"feed", feed, "found", t.reason, "epoch", t.epoch, "turn", turn)
+}
+
 // none turns the absence of the tables into that of the feeds: the schema's own check says what to do about it.
 func none(err error) (map[string]answer, error) {
 	const noTable, noColumn = "42P01", "42703"
@@ -462,7 +473,7 @@ func (w *Witness) breakEpoch(ctx context.Context, db database, name string, was 
 		return fmt.Errorf("break the epoch, because the database lost history (%s): %w", t.reason, err)
 	}
 	if t.reason != "" {
-		logBreak(w.log, name, &t, is.turn)
+		w.broken(name, &t, is.turn)
 	}
 	w.learn(name, is.sight)
 	return nil

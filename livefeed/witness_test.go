@@ -147,8 +147,8 @@ func TestO12_EachLossBreaksTheEpochOnce(t *testing.T) {
 			f.mustAppend(t, group("after", put(50, attr("n", "nobody"))))
 			await(t, "the wake-up by a group after the break", waiter.C())
 			n.mustVerify(t)
-			if again := f.turns(t); len(again) != len(got) {
-				t.Errorf("turns %q, then %q", got, again)
+			if again := f.turns(t); len(again) != len(got) || w.broke.Load() != 1 {
+				t.Errorf("turns %q, then %q; %d counted", got, again, w.broke.Load())
 			}
 		})
 	}
