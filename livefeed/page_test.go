@@ -205,10 +205,7 @@ func TestS9_ALostRowIsReset(t *testing.T) {
 	f.mustAppend(t, group("1", edits...))
 	c := f.cut(t)
 	for _, lost := range []int{0, 4, 8} {
-		tx, err := n.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := begin(t, n.pool)
 		if _, err := tx.Exec(t.Context(), "delete from row_version where order_key = $1", orderKey(put(lost).Order, outpoint(lost))); err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +325,7 @@ func TestF8_DriveTakesTheRarest(t *testing.T) {
 
 // buffers runs a statement and returns the pages it touched, with its plan. What an update leaves in an index is looked
 // up once by the first reader, and then marked: the second run counts.
-func buffers(t *testing.T, q Querier, sql string, args []any) (int, string) {
+func buffers(t testing.TB, q Querier, sql string, args []any) (int, string) {
 	t.Helper()
 	if _, err := q.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
