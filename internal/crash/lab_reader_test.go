@@ -361,7 +361,7 @@ func (r *run) ring(ctx context.Context, kind string) {
 
 // brief opens a session, reads it for a moment and closes it, again and again.
 func (r *run) brief(ctx context.Context, name string) {
-	c := r.newReader(name, "ls_brief", Query{"kind": "a"}, 0)
+	c := r.newReader(name, "ls_short", Query{"kind": "a"}, 0)
 	defer c.client.CloseIdleConnections()
 	for ctx.Err() == nil {
 		s := c.begin(ctx)
@@ -369,7 +369,7 @@ func (r *run) brief(ctx context.Context, name string) {
 			return
 		}
 		done := false
-		for range 8 {
+		for range 24 {
 			if done = s.next(ctx, 0); done {
 				break
 			}
@@ -378,7 +378,7 @@ func (r *run) brief(ctx context.Context, name string) {
 		if !done {
 			s.close(ctx)
 		}
-		time.Sleep(time.Duration(mrand.IntN(600)) * time.Millisecond)
+		time.Sleep(time.Duration(200+mrand.IntN(1200)) * time.Millisecond)
 	}
 }
 

@@ -354,11 +354,9 @@ func slowPolls() script {
 // slowCompactor pauses between the horizon and the floor, while sessions are opened of which there is often none.
 func slowCompactor() script {
 	return script{
-		arm: failpoint.CompactAsked + "=pause:300ms",
+		arm: failpoint.CompactAsked + "=pause:600ms",
 		watch: func(r *run, ctx context.Context, all *sync.WaitGroup) {
-			for i := range 2 {
-				all.Go(func() { r.brief(ctx, fmt.Sprint("brief", i)) })
-			}
+			all.Go(func() { r.brief(ctx, "brief") })
 		},
 		act: func(r *run) error {
 			time.Sleep(12 * time.Second)
