@@ -271,7 +271,7 @@ func crashAt(point string, most, times int) script {
 				return err
 			}
 		}
-		time.Sleep(1500 * time.Millisecond)
+		r.busy(1500 * time.Millisecond)
 		return nil
 	}}
 }

@@ -72,10 +72,19 @@ func between(low, high time.Duration) time.Duration {
 	return low + time.Duration(rand.Int64N(int64(high-low)))
 }
 
+// busy waits for d, and on a slow machine until some groups were appended meanwhile.
+func (r *run) busy(d time.Duration) {
+	before := r.ledger.Groups()
+	time.Sleep(d)
+	for limit := time.Now().Add(10 * time.Second); r.ledger.Groups() < before+10 && time.Now().Before(limit); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func anyTime() script {
 	return script{act: func(r *run) error {
 		for range 4 {
-			time.Sleep(between(200*time.Millisecond, time.Second))
+			r.busy(between(200*time.Millisecond, time.Second))
 			r.ledger.Break()
 			r.nodes[0].kill()
 			r.nodes[0].crashes++
@@ -83,7 +92,7 @@ func anyTime() script {
 				return err
 			}
 		}
-		time.Sleep(1500 * time.Millisecond)
+		r.busy(1500 * time.Millisecond)
 		return nil
 	}}
 }
@@ -91,7 +100,7 @@ func anyTime() script {
 func oneOfTwo() script {
 	return script{nodes: 2, act: func(r *run) error {
 		for i := range 4 {
-			time.Sleep(between(200*time.Millisecond, time.Second))
+			r.busy(between(200*time.Millisecond, time.Second))
 			n := r.nodes[i%2]
 			r.ledger.Break()
 			n.kill()
@@ -100,7 +109,7 @@ func oneOfTwo() script {
 				return err
 			}
 		}
-		time.Sleep(1500 * time.Millisecond)
+		r.busy(1500 * time.Millisecond)
 		return nil
 	}}
 }
@@ -137,7 +146,7 @@ func breaks() script {
 			}
 			done()
 		}
-		time.Sleep(1500 * time.Millisecond)
+		r.busy(1500 * time.Millisecond)
 		return nil
 	}}
 }
@@ -150,7 +159,7 @@ func cuts() script {
 			r.proxy.cut()
 			r.ledger.Mend()
 		}
-		time.Sleep(1500 * time.Millisecond)
+		r.busy(1500 * time.Millisecond)
 		return nil
 	}}
 }
@@ -164,7 +173,7 @@ func torn() script {
 		}
 		r.proxy.limit.Store(0)
 		r.ledger.Mend()
-		time.Sleep(1500 * time.Millisecond)
+		r.busy(1500 * time.Millisecond)
 		return nil
 	}}
 }
@@ -175,14 +184,14 @@ const answerBound = 5 * time.Second
 func hangs() script {
 	return script{act: func(r *run) error {
 		for range 2 {
-			time.Sleep(between(300*time.Millisecond, time.Second))
+			r.busy(between(300*time.Millisecond, time.Second))
 			const hung = 3 * time.Second
 			r.ledger.Break()
 			r.proxy.hung.Store(true)
 			time.Sleep(hung)
 			r.proxy.hung.Store(false)
 			r.ledger.Mend()
-			time.Sleep(1500 * time.Millisecond)
+			r.busy(1500 * time.Millisecond)
 			r.mu.Lock()
 			for who, took := range r.slow {
 				if took > hung+answerBound {
@@ -226,7 +235,7 @@ func silence() script {
 func server(what string, signal syscall.Signal) script {
 	return script{act: func(r *run) error {
 		for range 3 {
-			time.Sleep(between(300*time.Millisecond, time.Second))
+			r.busy(between(300*time.Millisecond, time.Second))
 			r.ledger.Break()
 			if what == "backend" {
 				pid, err := r.cluster.number(r.name, `select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() order by random() limit 1`)
@@ -244,7 +253,7 @@ func server(what string, signal syscall.Signal) script {
 			}
 			r.ledger.Mend()
 		}
-		time.Sleep(2 * time.Second)
+		r.busy(2 * time.Second)
 		return nil
 	}}
 }
@@ -252,7 +261,7 @@ func server(what string, signal syscall.Signal) script {
 func both() script {
 	return script{act: func(r *run) error {
 		for range 2 {
-			time.Sleep(between(300*time.Millisecond, time.Second))
+			r.busy(between(300*time.Millisecond, time.Second))
 			r.ledger.Break()
 			r.cluster.signal(syscall.SIGKILL)
 			r.nodes[0].kill()
@@ -264,7 +273,7 @@ func both() script {
 				return err
 			}
 		}
-		time.Sleep(2 * time.Second)
+		r.busy(2 * time.Second)
 		return nil
 	}}
 }
