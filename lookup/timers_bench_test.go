@@ -35,8 +35,8 @@ type backlog struct {
 	answers  map[string][]time.Duration // by kind of request, its own wait taken off; guarded by mu
 }
 
-// stockTimers puts rows that all expire at the deadline, through the queue as fast as it takes them.
-func stockTimers(t testing.TB, n *node, timers int, deadline uint64) *backlog {
+// stockTimers puts rows of a genre that all expire at the deadline, through the queue as fast as it takes them.
+func stockTimers(t testing.TB, n *node, genre string, timers int, deadline uint64) *backlog {
 	t.Helper()
 	b := &backlog{n: n, timers: timers, deadline: deadline, answers: make(map[string][]time.Duration),
 		client: &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}}}
@@ -44,13 +44,13 @@ func stockTimers(t testing.TB, n *node, timers int, deadline uint64) *backlog {
 	const each = 250
 	var waiting []*livefeed.Pending
 	for from := 0; from < timers; from += each {
-		p := &livefeed.Proposal{Key: fmt.Sprintf("backlog-0123456789-%d", from), Digest: [16]byte{1}}
+		p := &livefeed.Proposal{Key: fmt.Sprintf("backlog-0123456789-%s-%d", genre, from), Digest: [16]byte{1}}
 		for i := from; i < min(from+each, timers); i++ {
 			// The evidence need not be real where DecodeGroup is passed by.
 			p.Edits = append(p.Edits, livefeed.Edit{
-				Op: livefeed.Put, Outpoint: livefeed.Outpoint{TxID: sha256.Sum256(fmt.Append(nil, "timer", i))}, BEEF: fmt.Append(nil, "evidence of ", i),
+				Op: livefeed.Put, Outpoint: livefeed.Outpoint{TxID: sha256.Sum256(fmt.Append(nil, genre, i))}, BEEF: fmt.Append(nil, "evidence of ", i),
 				Order: fmt.Appendf(nil, "%08d", timers-i), ExpiresAt: deadline,
-				Attributes: []livefeed.Attribute{{Name: "genre", Values: []string{"timed"}}},
+				Attributes: []livefeed.Attribute{{Name: "genre", Values: []string{genre}}},
 			})
 		}
 		waiting = append(waiting, n.feed.Submit(t.Context(), p))
@@ -271,7 +271,7 @@ func TestT5_ReadersGoOnWhileManyRowsExpire(t *testing.T) {
 	n := start(t, setup{})
 	n.digest = n.capability()
 	n.stock(20)
-	log := stockTimers(t, n, 3000, n.clockNow()+1000)
+	log := stockTimers(t, n, "timed", 3000, n.clockNow()+1000)
 	stop := make(chan struct{})
 	reading := log.readers(8, stop)
 	n.advance(log.deadline - 1)
@@ -293,7 +293,7 @@ func TestT2_ASpentBudgetIsNoError(t *testing.T) {
 	}
 	n := start(t, setup{db: db})
 	n.digest = n.capability()
-	log := stockTimers(t, n, 3*drainBudget, n.clockNow()+1000)
+	log := stockTimers(t, n, "timed", 3*drainBudget, n.clockNow()+1000)
 	all := n.scan(ask{query: `{"match":{"genre":"timed"}}`})
 	at := all[len(all)-1]
 	if len(observations(all...)) != log.timers {
@@ -328,9 +328,14 @@ func BenchmarkTimersDueAtOnce(b *testing.B) {
 		n.stock(200)
 		timers := *timerCount
 		began := time.Now()
-		log := stockTimers(b, n, timers, n.clockNow()+20+uint64(timers/700))
+		// How long all of it will take is not known before some of it was done.
+		const sample = 2000
+		stockTimers(b, n, "sample", sample, n.clockNow()+100_000)
+		n.scan(ask{query: `{"match":{"genre":"sample"}}`})
+		estimate := time.Since(began) * time.Duration(timers) / sample
+		log := stockTimers(b, n, "timed", timers, n.clockNow()+20+uint64(3*estimate.Seconds()))
 		left := log.deadline - n.clockNow()
-		b.Logf("%d rows put in %s, %d s before they expire", timers, time.Since(began).Round(10*time.Millisecond), left)
+		b.Logf("%d rows were put within %s, %d s before they expire", timers, time.Since(began).Round(10*time.Millisecond), left)
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		var longest atomic.Int64 // microseconds
