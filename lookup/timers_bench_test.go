@@ -333,7 +333,7 @@ func BenchmarkTimersDueAtOnce(b *testing.B) {
 		stockTimers(b, n, "sample", sample, n.clockNow()+100_000)
 		n.scan(ask{query: `{"match":{"genre":"sample"}}`})
 		estimate := time.Since(began) * time.Duration(timers) / sample
-		log := stockTimers(b, n, "timed", timers, n.clockNow()+20+uint64(3*estimate.Seconds()))
+		log := stockTimers(b, n, "timed", timers, n.clockNow()+30+uint64(6*estimate.Seconds()))
 		left := log.deadline - n.clockNow()
 		b.Logf("%d rows were put within %s, %d s before they expire", timers, time.Since(began).Round(10*time.Millisecond), left)
 		stop := make(chan struct{})
