@@ -62,6 +62,9 @@
 // A step takes idle evidence and all heads, so that no committer is between finding it stored and referring to it.
 // [Store.Vacuum] makes the space usable.
 //
+// Batched DELETE, not partitions, by measurement (BenchmarkRetention, 200 000 groups, 2 loaded cores): batches write 231 bytes of WAL a
+// group at 2 900 groups/s, dropped partitions 1 byte at 112 000, but a sparse read then touches 63 buffers instead of 4.
+//
 // What a read sees of a loss that is nobody's compaction: a log read sees every missing group, a page the missing group at W, the
 // missing row it goes on after, and, when it reads by a selector, a missing version by the posting that leads to it; whoever
 // reads evidence sees that it is missing. No read sees a version that is gone together with all its postings, a posting that is gone
