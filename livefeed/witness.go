@@ -43,7 +43,9 @@ type Witness struct {
 type sight struct {
 	known        bool // false: nothing was seen yet
 	used         bool // by a store of this process, under this id
+	met          bool // in the database that store uses
 	id           int32
+	born         uint64 // when the feed was made, microseconds: no two feeds of a name share it, and no restore changes it
 	epoch        string
 	turn, broken uint64
 	head         uint64
@@ -136,7 +138,7 @@ func (w *Witness) attach(adopt func(string, sight)) {
 	defer w.mu.Unlock()
 	w.adopt, w.read = adopt, nil
 	for name, s := range w.seen {
-		s.used = false
+		s.used, s.met = false, false
 		w.seen[name] = s
 	}
 }
@@ -174,8 +176,12 @@ func (w *Witness) check(ctx context.Context, db database) error {
 			faults = append(faults, w.absent(name, was))
 			continue
 		}
-		if was.used && was.id != is.id {
-			faults = append(faults, fmt.Errorf("feed %q has another number in the database than when this process opened it: stop this process and start it again", name))
+		if was.used && (was.id != is.id || was.met && was.born != is.born) {
+			faults = append(faults, fmt.Errorf("feed %q is another one in the database than when this process opened it: stop this process and start it again", name))
+			continue
+		}
+		if was.known && was.born != is.born {
+			w.stranger(name, is.sight)
 			continue
 		}
 		missing := was.lost(&is)
@@ -223,6 +229,25 @@ func (w *Witness) doubt(ctx context.Context, name, missing string) {
 	w.doubted[name] = true
 	w.mu.Unlock()
 	w.log.Log(ctx, level, "livefeed: the database seems to have lost history; it is asked again under the head's lock", "feed", name, "found", missing)
+}
+
+// stranger takes a feed that only shares its name with the one that was seen: nothing promised of that one was promised of it, so
+// nothing is broken.
+func (w *Witness) stranger(name string, is sight) {
+	w.mu.Lock()
+	was := w.seen[name]
+	if was.born == is.born { // somebody else took it meanwhile
+		w.mu.Unlock()
+		return
+	}
+	is.used, is.met = was.used, was.used
+	w.seen[name], w.changed = is, true
+	adopt := w.adopt
+	w.mu.Unlock()
+	w.log.Error("livefeed: the feed in the database is not the one this node saw before, though it has its name; nothing was broken. Is it the right database, and the right state file?", "feed", name, "stateFile", w.path)
+	if adopt != nil {
+		adopt(name, is)
+	}
 }
 
 // lost says what the database does not hold any more, or nothing.
@@ -283,6 +308,7 @@ func (w *Witness) learn(name string, is sight) {
 	default:
 		w.changed = s.merge(&is) || w.changed
 	}
+	s.met = s.used
 	w.seen[name] = s
 	delete(w.missing, name)
 	delete(w.doubted, name)
@@ -357,7 +383,7 @@ func (w *Witness) committed(name string, pl *plan) {
 // witnessRead asks for feeds by name, each with the head and the turn that were seen, or -1. Every look-up is fenced: it
 // goes to an index one key at a time.
 const witnessRead = `
-select u.name, f.id, f.epoch, f.turn, f.broken, h.head, h.tag, f.prohibition_rev, c.evaluated,
+select u.name, f.id, (extract(epoch from f.created_at) * 1000000)::bigint, f.epoch, f.turn, f.broken, h.head, h.tag, f.prohibition_rev, c.evaluated,
        case when u.head = h.head then h.tag
             when u.head = l.floor then l.tag
             when u.head > l.floor and u.head < h.head then (select g.tag from feed_group g where g.feed_id = f.id and g.seq = u.head) end,
@@ -389,12 +415,13 @@ func ask(ctx context.Context, q Querier, feeds map[string]sight, read func(conte
 	for rows.Next() {
 		a := answer{sight: sight{known: true}}
 		var name string
-		var turn, broken, head, prohibitions, evaluated int64
+		var born, turn, broken, head, prohibitions, evaluated int64
 		var tag []byte
-		if err := rows.Scan(&name, &a.id, &a.epoch, &turn, &broken, &head, &tag, &prohibitions, &evaluated, &a.tagThen, &a.epochThen); err != nil {
+		if err := rows.Scan(&name, &a.id, &born, &a.epoch, &turn, &broken, &head, &tag, &prohibitions, &evaluated, &a.tagThen, &a.epochThen); err != nil {
 			rows.Close()
 			return nil, fmt.Errorf("read what the feeds hold: %w", err)
 		}
+		a.born = uint64(born)
 		a.turn, a.broken, a.head, a.prohibitions, a.evaluated = uint64(turn), uint64(broken), uint64(head), uint64(prohibitions), uint64(evaluated)
 		a.tag = [8]byte(tag)
 		now[name], byID[a.id] = a, name

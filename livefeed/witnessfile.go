@@ -18,7 +18,7 @@ import (
 
 // The file of a witness is JSON, closed and versioned, replaced as a whole:
 //
-//	{"version":1,"feeds":[{"name","id","epoch","turn","broken","head","tag","prohibitions","evaluated","marks":[{"name","value"}]}]}
+//	{"version":1,"feeds":[{"name","id","born","epoch","turn","broken","head","tag","prohibitions","evaluated","marks":[{"name","value"}]}]}
 //
 // Counters are U64 strings, the tag is 16 hex digits.
 
@@ -138,7 +138,7 @@ func encodeWitness(seen map[string]sight) []byte {
 			marks = append(marks, canon.Obj(text("name", m), number("value", s.marks[m])))
 		}
 		feeds = append(feeds, canon.Obj(
-			text("name", name), canon.Member{Name: "id", Value: canon.Num(int64(s.id))}, text("epoch", s.epoch),
+			text("name", name), canon.Member{Name: "id", Value: canon.Num(int64(s.id))}, number("born", s.born), text("epoch", s.epoch),
 			number("turn", s.turn), number("broken", s.broken), number("head", s.head), text("tag", fmt.Sprintf("%x", s.tag)),
 			number("prohibitions", s.prohibitions), number("evaluated", s.evaluated),
 			canon.Member{Name: "marks", Value: canon.Arr(marks...)}))
@@ -166,6 +166,7 @@ func decodeWitness(raw []byte) (map[string]sight, error) {
 			f.fail("id must be a number of a feed")
 		}
 		s.id = int32(id)
+		s.born = f.counter("born")
 		s.turn, s.broken, s.head = f.counter("turn"), f.counter("broken"), f.counter("head")
 		s.prohibitions, s.evaluated = f.counter("prohibitions"), f.counter("evaluated")
 		s.tag = f.hex8("tag")

@@ -146,7 +146,7 @@ func TestO12_AStateFileThatCannotBeUsed(t *testing.T) {
 
 func someSights() map[string]sight {
 	return map[string]sight{
-		"f": {known: true, id: 1, epoch: strings.Repeat("0a", 32), turn: 3, broken: 2, head: 9, tag: [8]byte{1, 2, 3}, prohibitions: 4, evaluated: 1_700_000_000,
+		"f": {known: true, id: 1, born: 1_600_000_000_000_000, epoch: strings.Repeat("0a", 32), turn: 3, broken: 2, head: 9, tag: [8]byte{1, 2, 3}, prohibitions: 4, evaluated: 1_700_000_000,
 			marks: map[string]uint64{"ls_a": 1, "\u0000\u2028 name": maxSequence}},
 		"\u00fc": {known: true, id: 1<<31 - 1, epoch: "e", head: maxSequence},
 	}
@@ -161,7 +161,7 @@ func TestO12_TheStateFileHasOneSpelling(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for old, bad := range map[string]string{
-		`"version":1`: `"version":1.5`, `"id":1,`: `"id":0,`, `"turn":"3"`: `"turn":3`, `"broken":"2"`: `"broken":"4"`, `"head":"9"`: `"head":"09"`,
+		`"version":1`: `"version":1.5`, `"id":1,`: `"id":0,`, `"born":"0",`: ``, `"turn":"3"`: `"turn":3`, `"broken":"2"`: `"broken":"4"`, `"head":"9"`: `"head":"09"`,
 		`"evaluated":"1700000000"`: `"evaluated":"9223372036854775808"`, `"tag":"0102030000000000"`: `"tag":"010203000000000"`, `"tag":"0000000000000000"`: `"tag":"000000000000000G"`,
 		`"prohibitions":"4",`: ``, `"name":"f"`: `"name":"ü"`, `"name":"ls_a"`: `"name":""`, `"marks":[]`: `"marks":{}`, `"value":"1"`: `"value":"1","x":null`,
 		`"feeds":[`: `"feeds":[7,`, `}` + "\n": `}{}`,
@@ -179,7 +179,7 @@ func TestO12_TheStateFileHasOneSpelling(t *testing.T) {
 func FuzzO12_StateFile(f *testing.F) {
 	f.Add(encodeWitness(someSights()))
 	f.Add(encodeWitness(nil))
-	f.Add([]byte(`{"feeds":[{"broken":"0","epoch":"e","evaluated":"0","head":"0","id":1,"marks":[{"name":"m","value":"0"}],"name":"f","prohibitions":"0","tag":"0000000000000000","turn":"0"}],"version":1}`))
+	f.Add([]byte(`{"feeds":[{"born":"1","broken":"0","epoch":"e","evaluated":"0","head":"0","id":1,"marks":[{"name":"m","value":"0"}],"name":"f","prohibitions":"0","tag":"0000000000000000","turn":"0"}],"version":1}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		seen, err := decodeWitness(raw)
 		if err != nil {
