@@ -200,7 +200,7 @@ func (n *node) stop() error {
 			return fmt.Errorf("overlayd was asked to stop and ended with %d: %s", code, n.text())
 		}
 		return nil
-	case <-time.After(45 * time.Second): // two pools give each dead connection 15 s to say goodbye
+	case <-time.After(90 * time.Second): // an attempt on a dead connection takes 30 s, and each pool gives such 15 s to close
 		n.kill()
 		return errors.New("overlayd did not stop when it was asked to: " + n.text())
 	}

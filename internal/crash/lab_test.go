@@ -169,7 +169,7 @@ const longest = 15 * time.Second
 
 func (l *lab) once(r *row, c *cluster) {
 	// Races are won by chance: a mutant has some tries.
-	for range 4 {
+	for range 8 {
 		if l.attempt(r, c); r.mutant == "" || r.total.count(r.by...) > 0 {
 			return
 		}
