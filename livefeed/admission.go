@@ -3,7 +3,10 @@ package livefeed
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/internal/canon"
 )
@@ -89,6 +92,61 @@ func (f *Feed) Limits(ctx context.Context, q Querier) ([]AdmissionLimit, error) 
 		return nil, fmt.Errorf("livefeed: limits of feed %q: %w", f.name, err)
 	}
 	return list, nil
+}
+
+// widestRow walks the rows present once: it is asked when maxima are narrowed, and then only.
+const widestRow = `
+select v.outpoint, (v.evidence_size::bigint + 2) / 3 * 4
+     + coalesce((octet_length(v.context)::bigint + 2) / 3 * 4 + octet_length(v.context_schema) + 2, 0) as bytes
+from row_version v
+where v.feed_id = $1 and v.valid_to = 9223372036854775807
+order by 2 desc limit 1`
+
+// Narrow is [Feed.SetLimits], except that limits under which a row that is present could not be delivered alone are refused with a
+// Limited error that names the row, and nothing is changed. The rows are looked at only if one of the limits gives less room
+// than all that bind now; the feed takes no groups meanwhile.
+func (f *Feed) Narrow(ctx context.Context, tx pgx.Tx, limits []AdmissionLimit) error {
+	if _, err := tx.Exec(ctx, headOnlyLock, f.id); err != nil {
+		return fmt.Errorf("livefeed: lock feed %q: %w", f.name, err)
+	}
+	before, err := f.Limits(ctx, tx)
+	if err != nil {
+		return err
+	}
+	room := fallbackLimit.room()
+	for _, l := range before {
+		if l.Until == 0 {
+			room = min(room, l.room())
+		}
+	}
+	for _, l := range limits {
+		if l.Until != 0 || l.room() >= room {
+			continue
+		}
+		var raw []byte
+		var size int64
+		err := tx.QueryRow(ctx, widestRow, f.id).Scan(&raw, &size)
+		if errors.Is(err, pgx.ErrNoRows) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("livefeed: look for the widest row of feed %q: %w", f.name, err)
+		}
+		if size > l.room() {
+			o, err := outpointOf(raw)
+			if err != nil {
+				return fmt.Errorf("livefeed: the widest row of feed %q: %w", f.name, err)
+			}
+			return faultf(Limited, nil, "feed %q holds row %s, which can need a response of %d bytes, and %s would deliver at most %d: raise its maxResponseBytes or withdraw the row",
+				f.name, o, size+int64(l.MaxBytes)-l.room(), l.Service, l.MaxBytes)
+		}
+	}
+	return f.SetLimits(ctx, tx, limits)
+}
+
+// room is how many bytes of BEEF, context and texts one observation alone may have.
+func (l AdmissionLimit) room() int64 {
+	return int64(l.MaxBytes) - int64(l.EnvelopeBytes) - int64(l.ObservationBytes)
 }
 
 // need is what delivering a group can take at worst, whatever the rows were before.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -18,10 +19,13 @@ type prepared struct {
 	name string
 }
 
+// prepares numbers prepared statements.
+var prepares atomic.Int64
+
 // prepare plans a statement on a connection of the store's kind. types are those of its arguments.
 func prepare(t *testing.T, conn *pgx.Conn, sql string, types ...string) prepared {
 	t.Helper()
-	p := prepared{conn: conn, name: fmt.Sprintf("p%p", new(int))}
+	p := prepared{conn: conn, name: fmt.Sprintf("p%d", prepares.Add(1))}
 	list := ""
 	if len(types) > 0 {
 		list = "(" + strings.Join(types, ", ") + ")"

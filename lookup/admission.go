@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
@@ -35,7 +37,13 @@ func (p *Provider) bound(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := feed.SetLimits(ctx, p.pool, append(limits, former...)); err != nil {
+		err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return feed.Narrow(ctx, tx, append(limits, former...))
+		})
+		if livefeed.CodeOf(err) == livefeed.Limited {
+			return fmt.Errorf("lookup: %w", err)
+		}
+		if err != nil {
 			return fmt.Errorf("lookup: set the admission limits of feed %s: %w", feed.Name(), err)
 		}
 	}
