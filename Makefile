@@ -29,7 +29,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz model soak crash bench bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz model soak crash bench bench-fences bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ crash: check-go check-postgres ## kill overlayd and Postgres at the worst moment
 
 bench: tools check-postgres ## run the benchmarks
 	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
+
+bench-fences: tools check-postgres ## compare Opens beside 0, 1 M and 10 M fences: the buffers they touch may not grow
+	$(WITHPG) $(GO) test -run '^$$' -bench OpenFences -benchtime 1x -timeout 60m ./lookup -args -fences 10000000
+
+bench-timers: tools check-postgres ## let 100 k timers fall due at once beside readers
+	$(WITHPG) $(GO) test -run '^$$' -bench TimersDueAtOnce -benchtime 1x -timeout 60m ./lookup -args -timers 100000
 
 bench-brc104: check-go ## compare signed requests with the official middleware (a module of its own; needs the network once)
 	cd bench/brc104 && $(GO) run . -check

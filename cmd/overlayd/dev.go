@@ -100,7 +100,7 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 	}
 	log := newLogger(e.stderr, l.Log.Level, l.Log.Format)
 
-	p := &provider{config: &l.Config, log: log}
+	p := &provider{config: &l.Config, log: log, exit: e.exit}
 	if p.public, p.private, err = listen(ctx, &l.Config, log); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@
 //  3. requests under way finish, within shutdownSeconds; then they are cut
 //  4. the manifest's renewal and retention end
 //  5. the feeds' committers, timers and listener end, after what was submitted
-//  6. the pools are closed
+//  6. the pools are closed; 15 s after shutdownSeconds the process ends without that
 //  7. dev stops its Postgres and gives its folder back
 //
 // A start that fails half-way unwinds in the same order. A second signal ends

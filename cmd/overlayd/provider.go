@@ -40,9 +40,15 @@ type provider struct {
 	demo http.Handler
 	// ready is called once requests are answered.
 	ready func() error
+	// exit ends the process when stopping takes too long; see stopGrace. Nil: never.
+	exit func(code int)
 	// failed gives a failure of something run does not own, such as dev's Postgres.
 	failed <-chan error
 }
+
+// stopGrace is how long after shutdownSeconds an orderly stop may take. Only a database that neither answers nor closes its
+// connections takes longer; then the process ends as if it had been killed, which loses nothing.
+const stopGrace = 15 * time.Second
 
 // listen binds both listeners of a configuration.
 func listen(ctx context.Context, c *config.Config, log *slog.Logger) (public, private *httpserve.Server, err error) {
@@ -64,6 +70,12 @@ func listen(ctx context.Context, c *config.Config, log *slog.Logger) (public, pr
 // started, in the order doc.go gives: every defer below is one step of it, the
 // last one first.
 func (p *provider) run(ctx context.Context) (err error) {
+	var late *time.Timer
+	defer func() {
+		if late != nil {
+			late.Stop()
+		}
+	}()
 	// life ends at the first failure of anything, or with ctx.
 	life, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -169,6 +181,12 @@ func (p *provider) run(ctx context.Context) (err error) {
 		return err
 	}
 	p.log.Info("stopping")
+	if limit := time.Duration(p.config.ShutdownSeconds)*time.Second + stopGrace; p.exit != nil {
+		late = time.AfterFunc(limit, func() {
+			p.log.Error("stopping takes too long, because the database does not answer: the process ends as it is; nothing committed is lost, and what was not answered is told by its key", "after", limit)
+			p.exit(exitFailed)
+		})
+	}
 	if ctx.Err() == nil {
 		return context.Cause(life)
 	}

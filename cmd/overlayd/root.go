@@ -15,6 +15,8 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
+	// exit ends the process at once, when an orderly stop is not to be had. Nil: that is waited for, however long.
+	exit func(code int)
 }
 
 // lookup finds a variable of the environment; an empty one counts as absent.

@@ -29,7 +29,7 @@ func serve(ctx context.Context, e *env, c *cobra.Command, s *settings) error {
 		return invalid(err)
 	}
 	log := newLogger(e.stderr, l.Log.Level, l.Log.Format)
-	p := &provider{config: &l.Config, log: log}
+	p := &provider{config: &l.Config, log: log, exit: e.exit}
 	if p.identity, err = identityOf(&l.Config); err != nil {
 		return err
 	}
