@@ -31,6 +31,9 @@ type vacuumState struct {
 	refused bool       // it was said that the database does not let us
 }
 
+// Removed tells the next [Store.Vacuum] of rows that a user of the feeds removed or emptied in the same database.
+func (s *Store) Removed(rows int64) { s.removed.Add(rows) }
+
 // Vacuum cleans the tables that compaction removes rows from, when at least 5000 rows and a twentieth of those retained were
 // removed by this process since the last time: so space is used again rather than taken anew, whatever autovacuum is set
 // to. It runs on a connection of its own. A database that refuses (only the owner of a table may) is no error: that

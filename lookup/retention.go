@@ -211,6 +211,7 @@ func (p *Provider) removeOld(ctx context.Context, feed int32, done *Retained) er
 		}
 		failpoint.Hit(failpoint.RetainRemoved)
 		done.Sessions += removed
+		p.source.Removed(sessionRows * removed)
 		if removed < sessionBatch {
 			return nil
 		}
