@@ -32,8 +32,6 @@ type Compacted struct {
 }
 
 const (
-	// compactWait bounds how long compaction waits for a lock. An Open that comes behind it waits as long at most.
-	compactWait = 250 * time.Millisecond
 	// compactRows bounds the rows of one kind that a transaction removes, compactPostings the postings and compactBytes the log
 	// records read for it, one row more excepted.
 	compactRows     = 2000
@@ -44,6 +42,7 @@ const (
 )
 
 const (
+	// So long compaction waits for a lock, and an Open that comes behind it waits as long at most.
 	compactTimeout = `set local lock_timeout = '250ms'`
 
 	floorLock = `select pg_advisory_xact_lock($1, $2)`
@@ -196,7 +195,7 @@ func busy(err error) bool {
 	return ok && (e.Code == "55P03" || e.Code == "57014")
 }
 
-// compactTx is a transaction of the compactor: none waits longer than compactWait for a lock.
+// compactTx is a transaction of the compactor: none waits longer than 250 ms for a lock.
 func (s *Store) compactTx(ctx context.Context, run func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.cfg.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, compactTimeout); err != nil {
