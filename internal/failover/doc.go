@@ -9,7 +9,8 @@
 // # Invariants
 //
 //	V1  After each of these a node either serves everything as before, because nothing was lost, or breaks the epoch before it
-//	    answers from what is left: there is nothing between.
+//	    answers from what is left: there is nothing between. (One exception: a dump restored in place, under connections that
+//	    stay, is found at the next look at the heads, and before anything is appended.)
 //	V2  What is missing on a machine (pg_basebackup, pg_dump) is reported through internal/pgtest/require, never passed over.
 //
 // # Ownership and failure
