@@ -130,4 +130,4 @@ func (f *folder) save() error {
 }
 
 // close gives the folder back.
-func (f *folder) close() { _ = f.lock.Close() }
+func (f *folder) close() { unlockFile(f.lock) }

@@ -15,3 +15,5 @@ var errLocked = errors.New("the file is locked")
 func lockFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 }
+
+func unlockFile(f *os.File) { _ = f.Close() }

@@ -108,7 +108,7 @@ func TestO12_ADataDirectoryCopiedBackIsFoundOutAtStart(t *testing.T) {
 			t.Fatalf("%s %v: %v\n%s", command, args, err, out)
 		}
 	}
-	const lost = "lost history"
+	const lost = "the database lost history"
 
 	provider, ready := start()
 	change(t, ready, "in-the-backup")

@@ -56,7 +56,11 @@ func acquire(data string) (release func(), err error) {
 			f.Close()
 			return nil, fmt.Errorf("lock the data folder of the private Postgres: %w", err)
 		}
-		return sync.OnceFunc(func() { _ = f.Close() }), nil
+		return sync.OnceFunc(func() {
+			// Closing alone leaves the lock to a child that is just being started: until it is another program it has our files.
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+			_ = f.Close()
+		}), nil
 	}
 }
 
