@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
 )
 
 // identityKey is one identity for several nodes of a provider.
@@ -276,7 +277,8 @@ func TestO11_ManifestNamesTheEpoch(t *testing.T) {
 		t.Fatalf("manifest %q, scope %q", epochs[testService], b.Scope.Epoch)
 	}
 	// The epoch of the storage turns: a new Open that names the old one is reset-required, whatever else it says.
-	if _, err := n.pool.Exec(t.Context(), `update feed set epoch = 'another'`); err != nil {
+	turned, err := n.feed.Rotate(t.Context(), "the-epoch-turns-once", livefeed.Retire, "a test")
+	if err != nil {
 		t.Fatal(err)
 	}
 	n.request(openPath, ask{}.body(), capabilityHeader(before)).refused(t, wire.ResetRequired)
@@ -287,7 +289,7 @@ func TestO11_ManifestNamesTheEpoch(t *testing.T) {
 	if after == before {
 		t.Fatal("the manifest still names the old epoch")
 	}
-	if b := n.open(ask{}); b.Scope.Epoch != "another" {
+	if b := n.open(ask{}); b.Scope.Epoch != turned.Epoch {
 		t.Fatalf("scope names %q", b.Scope.Epoch)
 	}
 }
