@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -64,6 +65,9 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 		}
 	}
 	failpoint.Hit(failpoint.BeforeSend)
+	if in.body == nil {
+		drain(c)
+	}
 	return write(c, out)
 }
 
@@ -154,6 +158,24 @@ func (p *Provider) headers(c echo.Context, in *inbound) {
 	if in.allow != "" {
 		h.Set(echo.HeaderAllow, in.allow)
 	}
+}
+
+const (
+	// drainBytes is how much of an unread body is taken in before its refusal is sent, and drainWithin how long that may take.
+	drainBytes  = 4 * wire.MaxRequestBytes
+	drainWithin = 5 * time.Second
+)
+
+// drain takes in a body that was refused unread. A connection closed on a peer that still sends is reset, and the refusal is
+// lost with it. More than drainBytes, announced, is not waited for, nor is what the peer holds back until it is asked to go on.
+func drain(c echo.Context) {
+	r := c.Request()
+	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.ContentLength > drainBytes || r.Header.Get("Expect") != "" {
+		return
+	}
+	// An error means a writer without deadlines of its own, which is not a server's.
+	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(drainWithin))
+	_, _ = io.CopyN(io.Discard, r.Body, drainBytes) // what the peer does not send, it does not send
 }
 
 func write(c echo.Context, out answer) error {

@@ -166,3 +166,36 @@ func TestH11_RudePeersHoldNothing(t *testing.T) {
 	eventually(t, "no connection to the database is held", func() bool { return n.pool.Stat().AcquiredConns() == 0 })
 	n.read(b, wide) // and everybody else is served
 }
+
+// TestH2_ARefusalOutlivesABodyNobodyReads: the peer sends all of it before it looks for an answer.
+func TestH2_ARefusalOutlivesABodyNobodyReads(t *testing.T) {
+	t.Parallel()
+	n := start(t, setup{})
+	address := served(t, n, 10*time.Second)
+	body := strings.Repeat(" ", 3<<20)
+	for name, w := range map[string]wireRequest{
+		"too large":   good(n.capability(), openPath, body).sized(),
+		"misdirected": good(n.capability(), "/nothing", body).sized(),
+		"chunked":     good(n.capability(), openPath, fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)).with("Transfer-Encoding: chunked"),
+	} {
+		conn := dial(t, address)
+		if err := conn.SetWriteBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, w.String()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := wire.Limited
+		if name == "misdirected" {
+			want = wire.NotFound
+		}
+		answered(t, bufio.NewReader(conn), false).refused(t, want)
+	}
+	// What is announced beyond any measure is refused before it comes.
+	conn := dial(t, address)
+	w := good(n.capability(), openPath, "").with("Content-Length: 99999999999")
+	if _, err := io.WriteString(conn, w.String()); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, bufio.NewReader(conn), false).refused(t, wire.Limited)
+}
