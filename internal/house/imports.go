@@ -41,8 +41,8 @@ func importRules() []importRule {
 		{
 			from:   ".",
 			reason: "nothing that ships may depend on the help for tests; the one logger is log/slog",
-			never:  []string{"internal/pgtest", "internal/house", "testing", "log"},
-			except: []string{"internal/pgtest", "internal/house"},
+			never:  []string{"internal/pgtest", "internal/testkit", "internal/house", "testing", "log"},
+			except: []string{"internal/pgtest", "internal/testkit", "internal/house"},
 		},
 		{
 			from:   "livefeed",
