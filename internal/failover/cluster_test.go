@@ -17,10 +17,8 @@ import (
 	"github.com/overlayd/overlayd/internal/localpg"
 	"github.com/overlayd/overlayd/internal/pgtest/require"
 	"github.com/overlayd/overlayd/internal/schema"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = 60 * time.Second
 
 // cluster is a Postgres cluster of a test's own.
 type cluster struct {
@@ -31,28 +29,10 @@ type cluster struct {
 	data   string          // the data directory
 }
 
-// newFolder is a folder that the server's user can come to.
-func newFolder(t *testing.T) string {
-	t.Helper()
-	folder, err := os.MkdirTemp("", "overlayd-failover-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
-	if err := os.Chmod(folder, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return folder
-}
-
 // newCluster makes a cluster with a migrated database and starts it.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, folder: filepath.Join(newFolder(t), "pg")}
+	c := &cluster{t: t, folder: filepath.Join(testkit.OpenFolder(t), "pg")}
 	c.start()
 	if err := schema.Migrate(t.Context(), c.conn(), nil); err != nil {
 		t.Fatal(err)
@@ -102,7 +82,7 @@ func (c *cluster) crash() {
 	}
 	select {
 	case <-c.server.Done():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		c.t.Fatal("the server does not end")
 	}
 	c.stop()
@@ -146,26 +126,10 @@ func ask(t *testing.T, to, sql string) string {
 	return ""
 }
 
-// until asks until the answer is as wanted.
-func (c *cluster) until(want, sql string) {
-	c.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		got := c.ask(sql)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("%s is %q, not %q", sql, got, want)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 // backup copies the data directory of the cluster, which it stops for that and starts again.
 func (c *cluster) backup() string {
 	c.t.Helper()
-	to := filepath.Join(newFolder(c.t), "backup")
+	to := filepath.Join(testkit.OpenFolder(c.t), "backup")
 	c.stop()
 	copyTree(c.t, c.data, to)
 	c.start()
@@ -225,7 +189,7 @@ func withDatabase(t *testing.T, to, name string) string {
 // standby makes a cluster that streams from this one, and starts it.
 func (c *cluster) standby(basebackup string) *cluster {
 	c.t.Helper()
-	s := &cluster{t: c.t, folder: filepath.Join(newFolder(c.t), "pg")}
+	s := &cluster{t: c.t, folder: filepath.Join(testkit.OpenFolder(c.t), "pg")}
 	data := filepath.Join(s.folder, "cluster")
 	if err := os.Mkdir(s.folder, 0o711); err != nil {
 		c.t.Fatal(err)
@@ -254,18 +218,32 @@ func (c *cluster) standby(basebackup string) *cluster {
 	return s
 }
 
-// caughtUp waits until a standby has replayed everything that this cluster has written.
-func (c *cluster) caughtUp(s *cluster) {
+// synchronous makes every commit wait until a standby has it. The cluster is started anew: a reload tells nobody when it is
+// through.
+func (c *cluster) synchronous() {
 	c.t.Helper()
-	s.until("t", "select pg_last_wal_replay_lsn() >= '"+c.ask("select pg_current_wal_lsn()")+"'")
+	c.ask("alter system set synchronous_standby_names = '*'")
+	c.restart()
+}
+
+// asynchronous ends that, also for commits that wait.
+func (c *cluster) asynchronous() {
+	c.t.Helper()
+	c.ask("alter system reset synchronous_standby_names")
+	c.ask("select pg_reload_conf()")
 }
 
 // cutOff ends a standby's streaming: from now on it lags.
 func (c *cluster) cutOff() {
 	c.t.Helper()
 	c.ask("alter system set primary_conninfo = ''")
-	c.ask("select pg_reload_conf()")
-	c.until("0", "select count(*) from pg_stat_wal_receiver")
+	c.restart()
+}
+
+func (c *cluster) restart() {
+	c.t.Helper()
+	c.stop()
+	c.start()
 }
 
 func (c *cluster) promote() {

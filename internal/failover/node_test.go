@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 	"github.com/overlayd/overlayd/lookup"
@@ -36,26 +37,9 @@ type node struct {
 	store *livefeed.Store
 	feed  *livefeed.Feed
 	base  string
-	log   *buffer
+	log   *testkit.Log
 	begun string // what the log said before anything was served
 	stop  func()
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // place is where nodes of a test run: which database, where their state file is, and one identity and address for all of
@@ -90,7 +74,7 @@ func newPlace(t *testing.T, database string) *place {
 // run starts a node; it ends with the test at the latest.
 func (p *place) run() *node {
 	p.t.Helper()
-	n := &node{t: p.t, log: &buffer{}, base: p.server.URL}
+	n := &node{t: p.t, log: &testkit.Log{}, base: p.server.URL}
 	log := slog.New(slog.NewTextHandler(n.log, nil))
 	p.t.Cleanup(func() {
 		if p.t.Failed() {
@@ -159,7 +143,7 @@ func (p *place) run() *node {
 // append puts a row of that number.
 func (n *node) append(number int) livefeed.Receipt {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), testkit.Patience)
 	defer cancel()
 	text := fmt.Sprint("row-", number)
 	sum := sha256.Sum256([]byte(text))
@@ -201,14 +185,12 @@ const openPath = "/overlay/v1/lookup/open"
 // insist asks again while the provider cannot answer, as a client does: its database may be away.
 func (n *node) insist(ask func() e2e.Answer) e2e.Answer {
 	n.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		a := ask()
-		if a.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
-			return a
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	var a e2e.Answer
+	testkit.Eventually(n.t, "another answer than that the provider is unavailable", func() bool {
+		a = ask()
+		return a.Status != http.StatusServiceUnavailable
+	})
+	return a
 }
 
 func (n *node) read(p *promise, at *wire.Batch) e2e.Answer {
@@ -260,7 +242,7 @@ func (n *node) kept(p *promise, next int) {
 // woken waits in a live poll while a row is appended, and gets it.
 func (n *node) woken(p *promise, next int) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), testkit.Patience)
 	defer cancel()
 	done := make(chan e2e.Answer, 1)
 	failed := make(chan error, 1)
@@ -317,17 +299,11 @@ func (n *node) wait(p *promise) *poll {
 		}
 		out.done <- a
 	}()
-	deadline := time.Now().Add(patience)
-	for {
+	testkit.Eventually(n.t, "the poll waits", func() bool {
 		s, err := n.feed.Stats(n.t.Context())
-		if err == nil && s.Waiters > 0 {
-			return out
-		}
-		if time.Now().After(deadline) {
-			n.t.Fatalf("nobody waits: %+v, %v", s, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return err == nil && s.Waiters > 0
+	})
+	return out
 }
 
 // over checks that a poll ended without delivering anything: reset-required, or its connection was lost.
@@ -357,11 +333,5 @@ func step(t *testing.T, name string, do func()) {
 // logged waits until the node's log says it that often.
 func (n *node) logged(text string, times int) {
 	n.t.Helper()
-	deadline := time.Now().Add(patience)
-	for strings.Count(n.log.String(), text) < times {
-		if time.Now().After(deadline) {
-			n.t.Fatalf("the node does not log %q", text)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	n.log.Await(n.t, text, times)
 }

@@ -131,7 +131,7 @@ func TestO12_ADumpRestored(t *testing.T) {
 		again := n.promised("again")
 		again.unknown = true
 		waits := n.wait(again)
-		found := strings.Count(n.log.String(), lostHistory)
+		found := n.log.Count(lostHistory)
 		run(t, restore, "--clean", "--if-exists", "--single-transaction", "-d", c.url, file)
 		n.logged(lostHistory, found+1)
 		waits.over(t)
