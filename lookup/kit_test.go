@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 )
@@ -41,27 +42,10 @@ type node struct {
 	provider *Provider
 	feed     *livefeed.Feed
 	base     string
-	log      *lockedBuffer
+	log      *testkit.Log
 	metrics  *prometheus.Registry
 	digest   string // the capability digest to send; empty: the one now served
 	halt     func()
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 type setup struct {
@@ -88,7 +72,7 @@ func testChain() livefeed.Chain {
 // start runs a node until the test ends or halt is called.
 func start(t testing.TB, s setup) *node {
 	t.Helper()
-	n := &node{t: t, db: s.db, log: &lockedBuffer{}, metrics: prometheus.NewRegistry()}
+	n := &node{t: t, db: s.db, log: &testkit.Log{}, metrics: prometheus.NewRegistry()}
 	if n.db == nil {
 		n.db = pgtest.New(t)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/internal/httpserve"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -158,12 +159,12 @@ func TestH11_RudePeersHoldNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	eventually(t, "no waiter is left", func() bool {
+	testkit.Eventually(t, "no waiter is left", func() bool {
 		stats, err := n.feed.Stats(t.Context())
 		return err == nil && stats.Waiters == 0
 	})
-	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+10 })
-	eventually(t, "no connection to the database is held", func() bool { return n.pool.Stat().AcquiredConns() == 0 })
+	testkit.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+10 })
+	testkit.Eventually(t, "no connection to the database is held", func() bool { return n.pool.Stat().AcquiredConns() == 0 })
 	n.read(b, wide) // and everybody else is served
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 
 func (n *node) sleeping(t *testing.T, want int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d polls sleep", want), func() bool { return n.metric("overlayd_lookup_waiting_polls", "") == float64(want) })
+	testkit.Eventually(t, fmt.Sprintf("%d polls sleep", want), func() bool { return n.metric("overlayd_lookup_waiting_polls", "") == float64(want) })
 }
 
 // TestW8_WaitersAreBounded: a poll that would have to sleep when all places are taken is told so, and nobody else is.
@@ -161,7 +162,7 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 	go send()
 	within(t, "the first is being built", there)
 	go send()
-	eventually(t, "one waits", func() bool { return n.metric("overlayd_lookup_requests_waiting", "") == 1 })
+	testkit.Eventually(t, "one waits", func() bool { return n.metric("overlayd_lookup_requests_waiting", "") == 1 })
 	if got := n.metric("overlayd_lookup_requests", ""); got != 1 {
 		t.Errorf("%v are being built", got)
 	}
@@ -192,7 +193,7 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 	if got := within(t, "the poll is answered", asleep.reply).batch(t); len(got.Groups) != 1 {
 		t.Errorf("%d groups", len(got.Groups))
 	}
-	eventually(t, "nothing is being built", func() bool { return n.metric("overlayd_lookup_requests", "") == 0 })
+	testkit.Eventually(t, "nothing is being built", func() bool { return n.metric("overlayd_lookup_requests", "") == 0 })
 }
 
 // TestO10_WaitingForASlotEnds: a request whose turn does not come is told so in time, and the next one has it.

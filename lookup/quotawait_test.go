@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -187,7 +188,7 @@ func TestO10_ASlotIsHandedOnOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.take(ctx) }()
-		eventually(t, "one waits", func() bool { _, waiting := s.count(); return waiting == 1 })
+		testkit.Eventually(t, "one waits", func() bool { _, waiting := s.count(); return waiting == 1 })
 		s.mu.Lock()
 		cancel() // it gives up, and finds the lock taken
 		for range 100 {

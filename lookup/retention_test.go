@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -302,7 +303,7 @@ func TestO7_ThePinHoldsTheCompactorOff(t *testing.T) {
 			}
 			compacted <- done
 		}()
-		eventually(t, "the compactor waits for the Open", waits)
+		testkit.Eventually(t, "the compactor waits for the Open", waits)
 	})
 	b := n.open(ask{limits: few(1)})
 	stop()
@@ -461,7 +462,7 @@ func TestS4_OneNodeForgets(t *testing.T) {
 	rounds := func(on *node, outcome string) float64 {
 		return on.metric("overlayd_lookup_retention_rounds_total", outcome)
 	}
-	eventually(t, "somebody does rounds", func() bool { return rounds(n, "done")+rounds(m, "done") > 2 })
+	testkit.Eventually(t, "somebody does rounds", func() bool { return rounds(n, "done")+rounds(m, "done") > 2 })
 	leader, other := n, m
 	if rounds(m, "done") > 0 {
 		leader, other = m, n
@@ -470,19 +471,19 @@ func TestS4_OneNodeForgets(t *testing.T) {
 	b := leader.open(ask{})
 	leader.append(c.put(genre(1), ""))
 	leader.shut(b)
-	eventually(t, "the floor rises by itself", func() bool { return leader.floor() == 2 })
+	testkit.Eventually(t, "the floor rises by itself", func() bool { return leader.floor() == 2 })
 
 	if _, err := n.db.Pool.Exec(t.Context(), `alter table manifest rename to elsewhere`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a round fails", func() bool { return rounds(leader, "failed") > 0 })
+	testkit.Eventually(t, "a round fails", func() bool { return rounds(leader, "failed") > 0 })
 	at := rounds(leader, "failed")
-	eventually(t, "and is tried again", func() bool { return rounds(leader, "failed") > at })
+	testkit.Eventually(t, "and is tried again", func() bool { return rounds(leader, "failed") > at })
 	if _, err := n.db.Pool.Exec(t.Context(), `alter table elsewhere rename to manifest`); err != nil {
 		t.Fatal(err)
 	}
 	at = rounds(leader, "done")
-	eventually(t, "and succeeds", func() bool { return rounds(leader, "done") > at })
+	testkit.Eventually(t, "and succeeds", func() bool { return rounds(leader, "done") > at })
 	if got := strings.Count(leader.log.String(), "what is no longer promised could not all be removed"); got != 1 {
 		t.Fatalf("told %d times", got)
 	}
@@ -490,7 +491,7 @@ func TestS4_OneNodeForgets(t *testing.T) {
 		t.Fatal("both do rounds")
 	}
 	leader.halt()
-	eventually(t, "the other takes over", func() bool { return rounds(other, "done") > 0 })
+	testkit.Eventually(t, "the other takes over", func() bool { return rounds(other, "done") > 0 })
 }
 
 func decimal(v uint64) string { return strconv.FormatUint(v, 10) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/httpserve"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -83,7 +84,7 @@ func TestW7_AShutdownAnswersEveryoneWhole(t *testing.T) {
 	for range opens {
 		opened = append(opened, ask(good(digest, openPath, string(askBody())).sized().String()))
 	}
-	eventually(t, "everybody waits", func() bool { return sleeping.Load() >= polls && opening.Load() == opens })
+	testkit.Eventually(t, "everybody waits", func() bool { return sleeping.Load() >= polls && opening.Load() == opens })
 	idle := dial(t, address) // a connection without a request
 	n.provider.Stop()
 	cancel()
@@ -202,10 +203,10 @@ func TestH11_HTTP2(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "they sleep", func() bool { return sleeping() == 8 })
+	testkit.Eventually(t, "they sleep", func() bool { return sleeping() == 8 })
 	leave()
 	polls.Wait()
-	eventually(t, "no waiter is left", func() bool {
+	testkit.Eventually(t, "no waiter is left", func() bool {
 		stats, err := n.feed.Stats(t.Context())
 		return err == nil && stats.Waiters == 0
 	})
@@ -220,7 +221,7 @@ func TestH11_HTTP2(t *testing.T) {
 			answers <- r
 		}()
 	}
-	eventually(t, "they sleep again", func() bool { return sleeping() == 16 })
+	testkit.Eventually(t, "they sleep again", func() bool { return sleeping() == 16 })
 	stop()
 	n.provider.Stop()
 	cancel()
