@@ -154,7 +154,7 @@ func (f *Feed) Compact(ctx context.Context, horizon Horizon) (Compacted, error) 
 	if floor < f.compaction.groups || floor < f.compaction.versions { // another database than before
 		f.compaction.groups, f.compaction.versions = 0, 0
 	}
-	for _, remove := range []func(context.Context, uint64, *Compacted) (bool, error){f.removeGroups, f.removeVersions} {
+	for _, remove := range []func(context.Context, uint64, *Compacted) (bool, error){f.removeGroups, f.removeVersions, f.forgetAudiences} {
 		more := true
 		for n := 0; more && n < compactBatches; n++ {
 			more, err = remove(ctx, floor, &c)

@@ -35,6 +35,7 @@ func compactionCosts(t *testing.T, groups int) map[string]int {
 	plan("group evidence", groupEvidenceRemove, "int", "bigint", "bigint", "bytea[]")
 	plan("groups", groupsRemove, "int", "bigint", "bigint")
 	plan("versions", versionsRemove, "int", "bigint", "bigint", "bigint", "bigint")
+	plan("audiences", audienceForget, "int", "bigint", "bigint")
 	plan("removed", removedCount, "int", "bigint")
 	plan("idle", idleFind, "bytea", "bigint")
 	plan("heads", headsLock, "int")
@@ -45,7 +46,7 @@ func compactionCosts(t *testing.T, groups int) map[string]int {
 	plan("retained", retainedRead, "int")
 
 	feed, sha := number(f.id), "array["+literal(make([]byte, 32))+"]::bytea[]"
-	order := []string{"floor", "raise", "removal lock", "old groups", "selectors", "group evidence", "groups", "versions", "removed",
+	order := []string{"floor", "raise", "removal lock", "old groups", "selectors", "group evidence", "groups", "versions", "audiences", "removed",
 		"idle", "heads", "idle lock", "evidence", "count of heads", "list of evidence", "retained"}
 	run := func(removed int, selectors, shas string) map[string][]string {
 		to := number(removed)
@@ -56,6 +57,7 @@ func compactionCosts(t *testing.T, groups int) map[string]int {
 			"group evidence":   {feed, "0", to, "'{}'"},
 			"groups":           {feed, "0", to},
 			"versions":         {feed, "0", number(groups/2 + removed), "2000", "16384"},
+			"audiences":        {feed, to, "2000"},
 			"removed":          {feed, "1"},
 			"idle":             {`'\x'`, "500"},
 			"heads":            {feed},
@@ -92,7 +94,7 @@ func compactionCosts(t *testing.T, groups int) map[string]int {
 	var pending []*Pending
 	for i := range groups {
 		row := i % (groups / 2)
-		pending = append(pending, f.Submit(t.Context(), group(fmt.Sprint(i), put(row, attr("one", fmt.Sprint(row)), attr("wide", "x"), beefOf(fmt.Sprint(i))))))
+		pending = append(pending, f.Submit(t.Context(), group(fmt.Sprint(i), put(row, attr("one", fmt.Sprint(row)), attr("wide", "x"), beefOf(fmt.Sprint(i)), readers(1))))) // everybody has a record
 	}
 	n.run(t)
 	for _, p := range pending {
@@ -119,7 +121,7 @@ func TestF10_CompactionCostsWhatItRemoves(t *testing.T) {
 	const small, large = 400, 2400
 	few, many := compactionCosts(t, small), compactionCosts(t, large)
 	bounds := map[string]int{
-		"floor": 6, "raise": 16, "removal lock": 6, "old groups": 20, "selectors": 500, "group evidence": 12, "groups": 80, "versions": 1500,
+		"floor": 6, "raise": 16, "removal lock": 6, "old groups": 20, "selectors": 500, "group evidence": 12, "groups": 80, "versions": 1500, "audiences": 300,
 		"removed": 12, "idle": 230, "heads": 8, "count of heads": 4, "idle lock": 160, "evidence": 1000, "list of evidence": 12, "retained": 10,
 	}
 	for name, bound := range bounds {

@@ -87,6 +87,7 @@ func TestF10_PlansHold(t *testing.T) {
 	plan("due rows", rowDue, "int", "bigint", "bigint")
 	plan("known keys", keyFind, "int", "bytea[]")
 	plan("present rows", rowFind, "int", "bytea[]")
+	plan("records", recordFind, "int", "bytea[]")
 	plan("end of versions", versionEnd, "int", "bigint[]", "bigint[]", "bigint", "bigint")
 	plan("all rows", pageAll, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea")
 	plan("rows of a selector", pageSelector, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea", "bytea", "bytea[]")
@@ -111,6 +112,7 @@ func TestF10_PlansHold(t *testing.T) {
 			"due rows":             {feed, now, "100"},
 			"known keys":           {feed, "array[" + key + "]::bytea[]"},
 			"present rows":         {feed, "array[" + literal(o[:]) + "]::bytea[]"},
+			"records":              {feed, "array[" + literal(o[:]) + "]::bytea[]"},
 			"end of versions":      {feed, "'{" + number(ver) + "}'", "'{" + number(c.W+1) + "}'", "(" + number(ver) + "<>0)::int", "2*(" + number(ver) + "<>0)::int"},
 			"all rows":             {feed, number(ver), w, now, "8192", "null", "256", literal(c.Tag[:])},
 			"rows of a selector":   {feed, number(ver), w, now, "8192", "null", "256", literal(c.Tag[:]), literal(one[:]), "array[" + literal(wide[:]) + "]::bytea[]"},
@@ -137,6 +139,9 @@ func TestF10_PlansHold(t *testing.T) {
 			if row%500 == 0 {
 				e.ExpiresAt = now + 1000
 			}
+			if row%77 == 0 { // some have a record, one of them the row that is asked for
+				e.Readers = [][33]byte{reader(1)}
+			}
 			edits = append(edits, e)
 		}
 		f.mustAppend(t, group(fmt.Sprint(i), edits...))
@@ -146,7 +151,7 @@ func TestF10_PlansHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	bounds := map[string]int{
-		"cut": 14, "stats": 14, "clock": 6, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "end of versions": 80,
+		"cut": 14, "stats": 14, "clock": 6, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "records": 6, "end of versions": 80,
 		"all rows": 50, "rows of a selector": 180, "all groups": 60, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
 		"followed groups": 40, "heads": 12,
 	}

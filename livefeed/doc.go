@@ -54,6 +54,8 @@
 //	     to it and before a guarded connection to it is used. Growth never does, whatever is committed while a check is under
 //	     way; nor does a read-only database (tests of row O12).
 //	F18  After a break a node hears of every later commit, also below the head that it had announced before (tests of row O12).
+//	F19  Of a row whose readers became fewer there is a record of whom that left, from the commit of that group until it is at or
+//	     below the floor; a row that comes back with readers counts as one (tests of row A7).
 //
 // # Compaction
 //

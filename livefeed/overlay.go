@@ -44,6 +44,8 @@ type plan struct {
 	dueRows  []*row            // for a drain: rows due, in order
 	// prohibited are those of the batch's outpoints whose rows may not be served.
 	prohibited map[Outpoint]bool
+	// audiences are what is on record of the readers of the batch's outpoints.
+	audiences map[Outpoint]*audience
 
 	// Made here.
 	first    uint64 // head when the plan began
@@ -127,6 +129,7 @@ func (pl *plan) edit(e *Edit, state *State, blob Evidence, seq uint64) Change {
 			state = &hidden
 		}
 		c.After = state
+		pl.admit(e.Outpoint, c.Before, state, seq)
 		pl.blobs[blob.SHA256] = e.BEEF
 		if before != nil && sameState(before.state, state) {
 			c.After = c.Before // nothing changed: the version goes on

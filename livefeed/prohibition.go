@@ -13,10 +13,6 @@ import (
 // (conformance row A5). Hidden is a state of the row version: what the log says of an earlier sequence never changes.
 
 const (
-	prohibitionFind = `
-select p.outpoint from unnest($2::bytea[]) as u(outpoint)
-cross join lateral (select * from prohibition p where p.feed_id = $1 and p.outpoint = u.outpoint offset 0) p`
-
 	prohibitionPut    = `insert into prohibition (feed_id, outpoint, reason, since) values ($1, $2, $3, $4)`
 	prohibitionDelete = `delete from prohibition where feed_id = $1 and outpoint = $2`
 	prohibitionRevise = `update feed set prohibition_rev = prohibition_rev + 1 where id = $1 returning prohibition_rev`

@@ -235,7 +235,8 @@ func rollback(ctx context.Context, conn *pgxpool.Conn) {
 }
 
 func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan, error) {
-	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}, prohibited: map[Outpoint]bool{}}
+	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}, prohibited: map[Outpoint]bool{},
+		audiences: map[Outpoint]*audience{}}
 	b := &pgx.Batch{}
 	b.Queue(txBegin)
 	b.Queue(headStatement, f.id).QueryRow(func(r pgx.Row) error {
@@ -263,15 +264,7 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 		b.Queue(keyFind, f.id, r.keys).Query(pl.scanKeys)
 	}
 	if len(r.outpoints) > 0 {
-		b.Queue(prohibitionFind, f.id, r.outpoints).Query(func(rows pgx.Rows) error {
-			var raw []byte
-			_, err := pgx.ForEachRow(rows, []any{&raw}, func() error {
-				o, err := outpointOf(raw)
-				pl.prohibited[o] = true
-				return err
-			})
-			return err
-		})
+		b.Queue(recordFind, f.id, r.outpoints).Query(pl.scanRecords)
 		b.Queue(rowFind, f.id, r.outpoints).Query(func(rows pgx.Rows) error {
 			return eachState(rows, func(v *row) { pl.rows[v.outpoint] = v })
 		})
@@ -390,6 +383,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 	pl.queueGroups(b, f.id)
 	pl.queueEvidence(b, f.id)
 	pl.queueRuling(b, f.id)
+	pl.queueAudiences(b, f.id)
 	if pl.evaluated > 0 {
 		b.Queue(clockWrite, f.id, int64(pl.evaluated))
 	}

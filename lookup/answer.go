@@ -102,8 +102,8 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	if r == nil {
 		return nil
 	}
-	if errors.Is(r, errProhibited) {
-		// What it was promised can never be sent again, so it is over, also if the prohibition is lifted.
+	if errors.Is(r, errProhibited) || errors.Is(r, errNarrowed) {
+		// What it was promised can not be sent again, so it is over, also if the prohibition is lifted or the reader is back.
 		list, err := p.end(ctx, p.pool, stateReset, `s.id = $2`, out.session.digest[:])
 		if err != nil {
 			return fmt.Errorf("lookup: reset a session: %w", err)

@@ -16,6 +16,7 @@
 //	                                  +---- now >= expiresAt -> expired  |   reads: reset-required, its Open again: expired
 //	                                  +---- revoked, removed -> revoked  |   unauthorized
 //	                                  +---- prohibited row   -> reset    |   reset-required, for ever
+//	                                  +---- reader lost row  -> reset    |   reset-required, for ever, if a body would serve it
 //	                                  +---- epoch broken     -> void     |   reset-required, for ever; then reset by retention
 //	                                  +---- lost page, hole, forged cursor: reset-required, the session stays
 //	                                  +---- now >= replayUntil: its records go, the fence never does:
@@ -79,6 +80,7 @@
 //   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
 //   - A1: a request that carries any part of an authentication is valid or refused; a session never changes its mode.
 //   - A5: a row that is prohibited is in no body whose gate began after the prohibition; the session that needed it is reset.
+//   - A7: what somebody who is no longer among a row's readers was promised of it is in no body whose gate began after that.
 //   - A6: no body is written whose gate did not pass after it was built, and again after it was signed.
 //   - A8: no session id, cursor, request id or query in logs, metrics or errors; of an address no more than a keyed digest is
 //     kept anywhere.

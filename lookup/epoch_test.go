@@ -224,7 +224,7 @@ func TestO12_BreakVoidsEverything(t *testing.T) {
 	n = start(t, setup{db: m.db, identity: n.provider.identity, base: m.provider.baseURL})
 	void("after a restart")
 	m.read(fresh, wide)
-	m.advance(snapshot.ReplayUntil)
+	m.advance(fresh.ReplayUntil) // the last of them
 	if done := m.retain(); done.Sessions < 4 {
 		t.Fatalf("%+v", done)
 	}

@@ -33,9 +33,10 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		"void":      {sessionsVoid, fmt.Sprint(feed, ", 100")},
 		"ending":    {endSessions(`s.id = any($2::bytea[])`), `3, array[sha256(convert_to('s7', 'UTF8'))]`},
 		"revoke":    {endSessions(`s.service = $2 and s.principal = $3 and s.grant_id is not null`), `3, 'ls', 'nobody'`},
+		"gate":      {gateAsk, `sha256(convert_to('s4990', 'UTF8')), array[sha256('1') || '\x00000000'::bytea]`},
 		"manifests": {manifestsGone, fmt.Sprint(manifestKept)},
 	}
-	types := map[string]string{"horizon": "int", "sessions": "int, bigint", "void": "int, bigint", "ending": "smallint, bytea[]", "revoke": "smallint, text, bytea", "manifests": "bigint"}
+	types := map[string]string{"horizon": "int", "sessions": "int, bigint", "void": "int, bigint", "ending": "smallint, bytea[]", "revoke": "smallint, text, bytea", "manifests": "bigint", "gate": "bytea, bytea[]"}
 	buffers := func(name string) int {
 		t.Helper()
 		tx, err := conn.Begin(t.Context())
@@ -79,7 +80,12 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		from generate_series(1, 20000) i`, feed); err != nil {
 		t.Fatal(err)
 	}
-	for name, most := range map[string]int{"horizon": 12, "sessions": 20, "void": 21000, "ending": 60, "revoke": 12, "manifests": 200 * 8} {
+	// Rows were narrowed, all before W of the session at the gate.
+	if _, err := db.Pool.Exec(t.Context(), `insert into row_audience (feed_id, outpoint, seq, readers)
+		select $1, sha256(convert_to(i::text, 'UTF8')) || '\x00000000', i % 4900, '{}' from generate_series(1, 20000) i`, feed); err != nil {
+		t.Fatal(err)
+	}
+	for name, most := range map[string]int{"gate": 30, "horizon": 12, "sessions": 20, "void": 21000, "ending": 60, "revoke": 12, "manifests": 200 * 8} {
 		if got := buffers(name); got > most {
 			t.Errorf("%s touches %d buffers among 20000 promised sessions, at most %d are needed", name, got, most)
 		} else {

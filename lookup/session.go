@@ -167,39 +167,47 @@ type gate struct {
 	broken     bool // the epoch was broken since: nothing the session was promised holds
 	granted    bool // access stands
 	prohibited bool // a row that the body discloses is prohibited
+	narrowed   bool // a row that the body discloses is not for this principal any more
 }
 
-// gate asks. It is one uncached statement on the primary. Only in a feed that ever had a prohibition are the rows that a body
-// discloses looked up too, and then it is the second statement, with all of it asked again, whose snapshot counts.
+// gate asks. It is one uncached statement on the primary. Only in a feed that ever had a prohibition, or narrowed the readers of a
+// row since the session's W, are the rows that a body discloses looked up too, and then it is the second statement,
+// with all of it asked again, whose snapshot counts.
 func (p *Provider) gate(ctx context.Context, s *session, disclosed [][]byte) (gate, error) {
-	g, revision, err := p.askGate(ctx, s, nil)
-	if err == nil && revision > 0 && len(disclosed) > 0 {
+	g, look, err := p.askGate(ctx, s, nil)
+	if err == nil && look && len(disclosed) > 0 {
 		g, _, err = p.askGate(ctx, s, disclosed)
 	}
 	return g, err
 }
 
-func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) (gate, int64, error) {
-	var g gate
+// gateAsk looks rows up one key at a time, behind fences, as livefeed does.
+const gateAsk = `select s.state, ` + now + `, ` + granted + `, s.turn < f.broken,
+		f.prohibition_rev > 0 or exists (select from row_audience a where a.feed_id = s.feed_id and a.seq > s.w),
+		exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2::bytea[])),
+		exists (select from unnest($2::bytea[]) as u(outpoint)
+			cross join lateral (select a.readers from row_audience a where a.outpoint = u.outpoint and a.feed_id = s.feed_id offset 0) a
+			where not coalesce(s.principal = any(a.readers), false))
+	from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
+	where s.id = $1`
+
+// askGate puts the question once; look says that it must be put with what the body discloses.
+func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) (g gate, look bool, err error) {
 	var t uint64
-	var revision int64
-	err := p.pool.QueryRow(ctx, `select s.state, `+now+`, `+granted+`, s.turn < f.broken, f.prohibition_rev,
-			exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2::bytea[]))
-		from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
-		where s.id = $1`, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.broken, &revision, &g.prohibited)
+	err = p.pool.QueryRow(ctx, gateAsk, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.broken, &look, &g.prohibited, &g.narrowed)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return gate{}, 0, nil
+		return gate{}, false, nil
 	}
 	if err != nil {
-		return gate{}, 0, fmt.Errorf("lookup: ask the gate: %w", err)
+		return gate{}, false, fmt.Errorf("lookup: ask the gate: %w", err)
 	}
 	if g.expired = t >= s.expiresAt; g.expired {
 		// An expiry once told stays told, whatever the clock does next.
 		if err := s.feed.Advance(ctx, p.pool, t); err != nil {
-			return gate{}, 0, fmt.Errorf("lookup: keep the time: %w", err)
+			return gate{}, false, fmt.Errorf("lookup: keep the time: %w", err)
 		}
 	}
-	return g, revision, nil
+	return g, look, nil
 }
 
 // forRead tells a reader what the gate said: an owner's close is expired, every other end is reset-required.
@@ -217,6 +225,8 @@ func (g gate) forRead() *refusal {
 		return refuseReset(errors.New("the session has expired"))
 	case g.prohibited:
 		return refuseReset(errProhibited)
+	case g.narrowed:
+		return refuseReset(errNarrowed)
 	}
 	return nil
 }
@@ -224,8 +234,11 @@ func (g gate) forRead() *refusal {
 // errBroken is the cause of a reset after the history that the session was promised was lost or rewritten.
 var errBroken = errors.New("the feed's epoch was broken since the session was opened")
 
-// errProhibited is the cause of a reset that must be durable: the session would have to serialise a prohibited row.
-var errProhibited = errors.New("the body would serialise a prohibited row")
+// The causes of a reset that must be durable: what the session was promised may not be sent to its principal again.
+var (
+	errProhibited = errors.New("the body would serialise a prohibited row")
+	errNarrowed   = errors.New("the body would serialise a row to somebody who is not among its readers any more")
+)
 
 // forOpen tells a repeated Open what the gate said: closed, expired and gone are all expired (conformance row O4).
 func (g gate) forOpen() *refusal {
@@ -240,6 +253,8 @@ func (g gate) forOpen() *refusal {
 		return refuse(wire.Expired, textExpired)
 	case g.prohibited:
 		return refuseReset(errProhibited)
+	case g.narrowed:
+		return refuseReset(errNarrowed)
 	}
 	return nil
 }

@@ -352,20 +352,13 @@ func TestA7_ReadersSeeTheirRows(t *testing.T) {
 	t.Parallel()
 	n := members(t, setup{})
 	one, two := n.person(1), n.person(2)
-	readers := func(people ...*person) string {
-		var keys []string
-		for _, p := range people {
-			keys = append(keys, `"`+hexOf(p.identity[:])+`"`)
-		}
-		return `,"readers":[` + strings.Join(keys, ",") + `]`
-	}
 	row := mint("row", 0)
-	n.append(row.put(genre(0), readers(one)))
+	n.append(row.put(genre(0), readersOf(one)))
 	b1, b2, anonymous := one.open("ls_anyone", ask{}), two.open("ls_anyone", ask{}), n.open(ask{})
 	if len(b1.Groups) != 1 || len(b2.Groups) != 0 || len(anonymous.Groups) != 0 {
 		t.Fatalf("%d, %d, %d rows", len(b1.Groups), len(b2.Groups), len(anonymous.Groups))
 	}
-	n.append(row.put(genre(0), readers(two)))
+	n.append(row.put(genre(0), readersOf(two)))
 	b1, b2 = one.read(b1, wide), two.read(b2, wide)
 	if got := tellAll(observations(b1)); !slices.Equal(got, []string{"withdraw " + row.short() + " audience"}) {
 		t.Fatalf("%v", got)

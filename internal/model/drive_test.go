@@ -50,7 +50,7 @@ type rotation struct {
 func newDrive(r *rig, name string) (*drive, error) {
 	d := &drive{
 		world: &world{
-			coins: mintAll(name+rand.Text(), 5), t: beginning, rows: map[int]*version{}, prohibited: map[int]bool{},
+			coins: mintAll(name+rand.Text(), 5), t: beginning, rows: map[int]*version{}, prohibited: map[int]bool{}, audience: map[int][]int{},
 			keys: map[string]known{}, grants: map[int]int{},
 		},
 		ctx: context.WithoutCancel(r.t.Context()), r: r,

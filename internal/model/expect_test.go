@@ -109,7 +109,10 @@ func (w *world) standing(s *session, again bool) wire.Code {
 
 // gate is the last word on a body that names these rows.
 func (w *world) gate(s *session, points []int) bool {
-	if !slices.ContainsFunc(points, func(p int) bool { return w.prohibited[p] }) {
+	barred := func(p int) bool {
+		return w.prohibited[p] || w.audience[p] != nil && (s.who < 0 || !slices.Contains(w.audience[p], s.who))
+	}
+	if !slices.ContainsFunc(points, barred) {
 		return true
 	}
 	s.state = reset

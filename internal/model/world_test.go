@@ -78,6 +78,7 @@ type world struct {
 	rows       map[int]*version
 	versions   []*version
 	prohibited map[int]bool
+	audience   map[int][]int // who may read what was put last; nil: everyone
 	keys       map[string]known
 	keyList    []string
 	sessions   []*session
@@ -197,6 +198,7 @@ func (w *world) append(key, body string, edits []edit) (verdict, uint64) {
 			s := *e.state
 			s.hidden = w.prohibited[e.point]
 			c.after = &s
+			w.audience[e.point] = s.readers
 			if c.before != nil && c.before.same(&s) {
 				c.after = c.before
 			} else {

@@ -70,3 +70,14 @@ create index lookup_session_retention on lookup_session (feed_id, replay_until);
 -- Manifests are removed when they are long expired and no session names them.
 create index lookup_session_capability on lookup_session (capability);
 create index manifest_expired on manifest (expires_at);
+
+-- Whom a row's last narrowing left as its readers, kept until no promised session can hold an older version: what such a session would
+-- serve again is asked here. seq is the group since which these are its readers.
+create table row_audience (
+    feed_id  int     not null,
+    outpoint bytea   not null check (octet_length(outpoint) = 36),
+    seq      bigint  not null,
+    readers  bytea[] not null,
+    primary key (outpoint, feed_id)
+);
+create index row_audience_seq on row_audience (feed_id, seq);
