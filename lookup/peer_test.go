@@ -21,8 +21,16 @@ import (
 // served puts a node's provider behind the server that the program uses, with short bounds, and returns its address.
 func served(t *testing.T, n *node, arrival time.Duration) string {
 	t.Helper()
+	address, _ := serve(t, n, httpserve.Config{ReadHeader: arrival, Read: arrival})
+	return address
+}
+
+// serve puts a node's provider behind the server that the program uses, until the test ends it or is over.
+func serve(t *testing.T, n *node, config httpserve.Config) (address string, end context.CancelFunc) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := httpserve.Listen(ctx, httpserve.Config{Name: "public", Addr: "127.0.0.1:0", ReadHeader: arrival, Read: arrival})
+	config.Name, config.Addr = "public", "127.0.0.1:0"
+	server, err := httpserve.Listen(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +44,7 @@ func served(t *testing.T, n *node, arrival time.Duration) string {
 		cancel()
 		serving.Wait()
 	})
-	return server.Addr().String()
+	return server.Addr().String(), cancel
 }
 
 func dial(t *testing.T, address string) *net.TCPConn {

@@ -127,22 +127,10 @@ func TestH11_HTTP2(t *testing.T) {
 	n := start(t, setup{})
 	certificate := e2e.NewCertificate(t, "public", time.Now().Add(time.Hour))
 	certFile, keyFile := certificate.Save(t, t.TempDir())
-	ctx, cancel := context.WithCancel(context.Background())
-	server, err := httpserve.Listen(ctx, httpserve.Config{Name: "public", Addr: "127.0.0.1:0", CertFile: certFile, KeyFile: keyFile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(ctx, n.provider.Echo()); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); serving.Wait() })
+	host, end := serve(t, n, httpserve.Config{CertFile: certFile, KeyFile: keyFile})
 	transport := e2e.Transport(t, certificate)
 	transport.ForceAttemptHTTP2, transport.DisableCompression = true, true
 	t.Cleanup(transport.CloseIdleConnections)
-	host := server.Addr().String()
 	digest := n.capability()
 	do := func(ctx context.Context, path string, body []byte, edit ...func(*http.Request)) (reply, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+path, bytes.NewReader(body))
@@ -224,7 +212,7 @@ func TestH11_HTTP2(t *testing.T) {
 	testkit.Eventually(t, "they sleep again", func() bool { return sleeping() == 16 })
 	stop()
 	n.provider.Stop()
-	cancel()
+	end()
 	for range 8 {
 		if r := <-answers; r.status != 0 {
 			r.batch(t)
