@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // promises makes a table of promised watermarks, and the horizon that reads it.
@@ -49,23 +50,13 @@ func begin(t testing.TB, pool *pgxpool.Pool) pgx.Tx {
 // awaitWaiting waits until as many sessions of the database wait for a lock.
 func awaitWaiting(t testing.TB, db *pgtest.DB, sessions int) {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	testkit.Eventually(t, fmt.Sprintf("%d sessions wait for a lock", sessions), func() bool {
 		var n int
 		if err := db.Pool.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
-		if n >= sessions {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%d sessions wait for a lock, %d should", n, sessions)
-		}
-	}
+		return n >= sessions
+	})
 }
 
 // TestO7_TheCompactorWaitsForAnOpen and then sees what it promised: asked in the statement that waits, the horizon would be older

@@ -1,17 +1,16 @@
 package livefeed
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // TestF15_DiskStaysFlat while everything is replaced again and again, with the database's own vacuum turned off.
@@ -88,7 +87,7 @@ func TestF15_ARefusalIsSaidOnce(t *testing.T) {
 			}
 		}
 	})
-	var log lockedBuffer
+	var log testkit.Log
 	guest := func(c *pgxpool.Config) {
 		Configure(c)
 		c.ConnConfig.RuntimeParams["role"] = role
@@ -103,25 +102,7 @@ func TestF15_ARefusalIsSaidOnce(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if said := strings.Count(log.String(), "make it the tables' owner"); said != 1 {
+	if said := log.Count("make it the tables' owner"); said != 1 {
 		t.Errorf("said %d times:\n%s", said, log.String())
 	}
-}
-
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

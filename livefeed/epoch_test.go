@@ -227,7 +227,7 @@ func TestO12_AGroupIsOnOneSideOfABreak(t *testing.T) {
 		}
 		done <- r
 	}()
-	awaitLockWaiter(t, db)
+	awaitWaiting(t, db, 1)
 	if c := f.cut(t); c.Turn != 0 || c.W != 0 {
 		t.Errorf("%+v while the head is held", c)
 	}
@@ -242,23 +242,6 @@ func TestO12_AGroupIsOnOneSideOfABreak(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	_ = n
-}
-
-// awaitLockWaiter waits until somebody in the database waits for a row lock.
-func awaitLockWaiter(t testing.TB, db *pgtest.DB) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		var waits bool
-		if err := db.Pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-		if waits {
-			return
-		}
-		pause(t.Context(), time.Millisecond)
-	}
-	t.Fatal("nobody waits for a lock")
 }
 
 // TestO12_AProofBreaksTheEpochOnce: a position beyond the head, and one with another tag.

@@ -15,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // TestW1_ACommitBetweenTheReadAndTheSleep wakes the waiter: it registered before it read. The committer is held in
@@ -100,16 +101,7 @@ func metricValue(m prometheus.Metric) float64 {
 // listening waits until notifications arrive.
 func (n *node) listening(t testing.TB) {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for metricValue(n.metrics.listening) != 1 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("the store does not listen")
-		}
-	}
+	testkit.Eventually(t, "the store listens", func() bool { return metricValue(n.metrics.listening) == 1 })
 }
 
 // TestW2_PollOnly: without any notification a commit of another node costs the backstop's period.
