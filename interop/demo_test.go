@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // shown is what the page shows of one client.
@@ -68,7 +69,7 @@ func (s *show) look(client string) shown {
 func (s *show) until(client, what string, holds func(shown) bool) shown {
 	s.Helper()
 	var last shown
-	eventually(s.T, fmt.Sprintf("the %s client shows %s", client, what), func() bool {
+	testkit.Eventually(s.T, fmt.Sprintf("the %s client shows %s", client, what), func() bool {
 		last = s.look(client)
 		return holds(last)
 	})

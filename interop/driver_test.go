@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/internal/pgtest/require"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // startDriver bounds how long a Node process may take until it is ready, a browser included; stopDriver how long until it
@@ -42,7 +42,7 @@ type driver struct {
 // process is what drivers of several pages share.
 type process struct {
 	ids    atomic.Int64
-	stderr lockedBuffer
+	stderr testkit.Log
 
 	mu sync.Mutex
 	// guarded by mu
@@ -58,23 +58,6 @@ type result struct {
 	Report   json.RawMessage   `json:"report"`
 	Ready    bool              `json:"ready"`
 	Versions map[string]string `json:"versions"`
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // nodeProgram finds Node and the packages, or reports what is missing.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/overlayd/overlayd/brc104"
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/livefeed"
 	"github.com/overlayd/overlayd/lookup"
 )
@@ -330,26 +331,10 @@ func (k *kit) outage() (end func()) {
 	return end
 }
 
-// eventually waits until a condition holds; what says what it is.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	end := time.NewTimer(callTime)
-	defer end.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-end.C:
-			t.Fatalf("not within %v: %s", callTime, what)
-		case <-tick.C:
-		}
-	}
-}
-
 // polls waits until exactly n long polls wait at the provider.
 func (k *kit) polls(t *testing.T, n int64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d long polls waiting", n), func() bool {
+	testkit.Eventually(t, fmt.Sprintf("%d long polls waiting", n), func() bool {
 		stats, err := k.feed.Stats(t.Context())
 		if err != nil {
 			t.Fatal(err)

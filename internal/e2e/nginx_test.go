@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/internal/pgtest/require"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -94,7 +95,7 @@ func startNginx(t *testing.T, program, addr, upstream string) Certificate {
 			t.Logf("nginx said:\n%s", log.String())
 		}
 	})
-	eventually(t, "nginx listens", func() bool {
+	testkit.Eventually(t, "nginx listens", func() bool {
 		select {
 		case err := <-ended:
 			ended <- err
@@ -109,21 +110,6 @@ func startNginx(t *testing.T, program, addr, upstream string) Certificate {
 		return true
 	})
 	return certificate
-}
-
-// eventually asks until done says yes.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.After(lineTimeout)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %s", what, lineTimeout)
-		}
-	}
 }
 
 // operate sends an order to the operator API and returns the answer, which must be good.
@@ -236,7 +222,7 @@ func TestH4_NginxChangesNothing(t *testing.T) {
 			a, err := member.ReadFrom(ctx, b, 25*time.Second)
 			got <- outcome{a, err}
 		}()
-		eventually(t, "the poll waits behind nginx", func() bool { return waiters(t, ready) == 1 })
+		testkit.Eventually(t, "the poll waits behind nginx", func() bool { return waiters(t, ready) == 1 })
 		return got
 	}
 	woken := poll(t.Context())
@@ -260,7 +246,7 @@ func TestH4_NginxChangesNothing(t *testing.T) {
 	if o := <-left; o.err == nil {
 		t.Error("a poll whose client went away was answered")
 	}
-	eventually(t, "nobody waits any more", func() bool { return waiters(t, ready) == 0 })
+	testkit.Eventually(t, "nobody waits any more", func() bool { return waiters(t, ready) == 0 })
 	if a := member.Close(b); a.Status != http.StatusOK || string(a.Body) != `{"closed":true,"version":1}` {
 		t.Errorf("close: %d %s", a.Status, a.Body)
 	}

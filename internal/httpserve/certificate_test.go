@@ -1,7 +1,6 @@
 package httpserve
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -10,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 func save(t *testing.T, path string, data []byte) {
@@ -22,23 +21,6 @@ func save(t *testing.T, path string, data []byte) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-type lockedLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedLog) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
 }
 
 // startTLS serves handler with a certificate that is looked at on every handshake.
@@ -81,7 +63,7 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 	first := e2e.NewCertificate(t, "first", year)
 	second := e2e.NewCertificate(t, "second", year)
 	certFile, keyFile := first.Save(t, dir)
-	log := &lockedLog{}
+	log := &testkit.Log{}
 	addr := startTLS(t, certFile, keyFile, log, func(http.ResponseWriter, *http.Request) {})
 	shows := func(want string) {
 		t.Helper()
@@ -95,7 +77,7 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 	save(t, certFile, second.Cert)
 	shows("first")
 	shows("first")
-	if n := log.count(refused); n != 1 {
+	if n := log.Count(refused); n != 1 {
 		t.Errorf("the broken pair is told %d times", n)
 	}
 	save(t, keyFile, second.Key)
@@ -106,7 +88,7 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows("second")
-	if n := log.count(refused); n != 3 {
+	if n := log.Count(refused); n != 3 {
 		t.Errorf("three kinds of failure are told %d times", n)
 	}
 	// The very files from before the failure are taken again.
@@ -117,10 +99,10 @@ func TestV4_CertificatesAreReplacedAndABrokenOneIsNot(t *testing.T) {
 	expired := e2e.NewCertificate(t, "expired", time.Now().Add(-time.Minute))
 	put(expired)
 	shows("expired")
-	if log.count("not valid at this time") != 1 || log.count(refused) != 3 {
-		t.Errorf("log:\n%s", log.b.String())
+	if log.Count("not valid at this time") != 1 || log.Count(refused) != 3 {
+		t.Errorf("log:\n%s", log.String())
 	}
-	if log.count("PRIVATE KEY") != 0 || log.count("no key") != 0 {
+	if log.Count("PRIVATE KEY") != 0 || log.Count("no key") != 0 {
 		t.Error("what the files hold is in the log")
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // helperWord as first argument turns the test binary into a process that holds a server.
@@ -268,25 +270,7 @@ func portOf(t *testing.T, s *Server) int {
 // folder is a Data whose server any user may run.
 func folder(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(openFolder(t), "data")
-}
-
-// openFolder is a folder every user can come to, which t.TempDir is not.
-func openFolder(t *testing.T) string {
-	t.Helper()
-	path, err := os.MkdirTemp("", "localpg-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(path); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
-	if err := os.Chmod(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return filepath.Join(testkit.OpenFolder(t), "data")
 }
 
 func sendSignal(t *testing.T, pid int, s syscall.Signal) {

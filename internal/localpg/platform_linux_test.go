@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/internal/pgtest/require"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // Nobody starts again: the kernel alone ends the server.
@@ -61,7 +62,7 @@ func TestP9_ClosedParents(t *testing.T) {
 // closedFolder is a Data under a parent that only its owner can open.
 func closedFolder(t *testing.T) string {
 	t.Helper()
-	parent := filepath.Join(openFolder(t), "closed")
+	parent := filepath.Join(testkit.OpenFolder(t), "closed")
 	if err := os.Mkdir(parent, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestP9_WithoutTheCapability(t *testing.T) {
 	if !require.Root(t, "a root overlayd without CAP_DAC_READ_SEARCH keeps its cluster in a system folder") {
 		return
 	}
-	system := filepath.Join(openFolder(t), "system")
+	system := filepath.Join(testkit.OpenFolder(t), "system")
 	data := closedFolder(t)
 	options := holdOptions{Data: data, System: system, Fast: true}
 
@@ -221,7 +222,7 @@ func TestP9_OrdinaryUser(t *testing.T) {
 	if !ok {
 		t.Fatalf("nobody is user %s", nobody.Uid)
 	}
-	base := openFolder(t)
+	base := testkit.OpenFolder(t)
 	program := filepath.Join(base, "localpg.test")
 	copyFile(t, self(t), program)
 	home := filepath.Join(base, "home")

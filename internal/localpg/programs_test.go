@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // installation makes a folder of programs that only tell their version, "" for none at all.
@@ -217,7 +219,7 @@ func TestDownload(t *testing.T) {
 	r := newRepository(t,
 		tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755},
 		link("bin/postgres", bin.postgres), link("bin/initdb", bin.initdb))
-	cache := filepath.Join(openFolder(t), "cache")
+	cache := filepath.Join(testkit.OpenFolder(t), "cache")
 	data := folder(t)
 	o := Options{Data: data, Fast: true, Cache: cache, Repository: r.URL, search: nowhere()}
 	s := start(t, o)
@@ -295,7 +297,7 @@ func TestDownload_Cancelled(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	_, err := Start(ctx, Options{Data: folder(t), Cache: openFolder(t), Repository: stuck.URL, search: nowhere()})
+	_, err := Start(ctx, Options{Data: folder(t), Cache: testkit.OpenFolder(t), Repository: stuck.URL, search: nowhere()})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled while downloading: %v", err)
 	}

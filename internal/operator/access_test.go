@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/lookup"
 )
@@ -86,20 +87,13 @@ func TestA3_OperatorGrantsAndRevokes(t *testing.T) {
 // waiting returns once n polls wait on the feed.
 func waiting(t *testing.T, s *server, n int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		stats, err := s.feed.Stats(ctx)
+	testkit.Eventually(t, fmt.Sprintf("%d polls wait", n), func() bool {
+		stats, err := s.feed.Stats(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stats.Waiters == n {
-			return
-		}
-		<-tick.C
-	}
+		return stats.Waiters == n
+	})
 }
 
 func TestA9_OperatorListsAndRemovesSessions(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/schema"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // helperWord as first argument turns the test binary into one that uses its private server and then waits to be killed.
@@ -259,7 +259,7 @@ func TestT5_NothingOutlivesTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	eventually(t, "the folder is removed", func() bool {
+	testkit.Eventually(t, "the folder is removed", func() bool {
 		_, err := os.Stat(folder)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -318,21 +318,5 @@ func TestGivenServer(t *testing.T) {
 	}
 	if got := withDatabase("postgres://u:p@h:1/postgres?sslmode=disable", "other"); got != "postgres://u:p@h:1/other?sslmode=disable" {
 		t.Errorf("with another database: %q", got)
-	}
-}
-
-// eventually waits for what another process does on its own, looking again and again.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
-	for !done() {
-		select {
-		case <-limit.C:
-			t.Fatalf("did not come to pass: %s", what)
-		case <-tick.C:
-		}
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // selfWord as first argument turns the test binary into withpg.
@@ -155,24 +155,13 @@ func TestKilledLeavesNothingEither(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.Wait()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
-	for {
+	testkit.Eventually(t, "nothing is left behind", func() bool {
 		left, err := filepath.Glob(filepath.Join(w.temp, "*"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(left) == 0 {
-			break
-		}
-		select {
-		case <-limit.C:
-			t.Fatalf("left behind: %v", left)
-		case <-tick.C:
-		}
-	}
+		return len(left) == 0
+	})
 	wantGone(t, strings.TrimSpace(url))
 }
 
