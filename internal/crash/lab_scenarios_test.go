@@ -39,7 +39,7 @@ func rate(point string) int {
 // scenarios are all of them, in the order in which they are played.
 func scenarios() []scenario {
 	var list []scenario
-	for _, point := range failpoint.Points() {
+	for _, point := range failpoint.ProviderPoints() {
 		list = append(list, scenario{name: "kill -9 at " + point, script: func() script { return crashAt(point, rate(point), 2) }})
 	}
 	list = append(list,
@@ -117,7 +117,7 @@ func oneOfTwo() script {
 // slow pauses at every point now and then, so that every race is wide. They are short against LatestWake.
 func slow() string {
 	spec := ""
-	for _, point := range failpoint.Points() {
+	for _, point := range failpoint.ProviderPoints() {
 		if spec != "" {
 			spec += ";"
 		}

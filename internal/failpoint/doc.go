@@ -16,7 +16,7 @@
 //	pause:20ms%5 five hits of a hundred do, chosen at random
 //
 // The package also names the mutants: deliberate faults, each compiled in by a tag of its own (mutant_bigserial, mutant_latewait,
-// mutant_nolock), that the lab must catch to be believed. Without a tag each is a constant false, and what it guards is dead
+// mutant_nolock, mutant_completion), that the lab must catch to be believed. Without a tag each is a constant false, and what it guards is dead
 // code.
 //
 // # Invariants

@@ -5,7 +5,7 @@ package failpoint
 import "testing"
 
 func TestX1_NothingHappensWithoutTheTag(t *testing.T) {
-	if MutantBigserial || MutantLateWait || MutantNoLock {
+	if MutantBigserial || MutantLateWait || MutantNoLock || MutantCompletion {
 		t.Error("a mutant is compiled in")
 	}
 	if n := testing.AllocsPerRun(100, func() { Hit(CommitSent) }); n != 0 {

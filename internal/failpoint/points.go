@@ -39,8 +39,35 @@ const (
 	EndCommitted = "lookup/end/committed" // it is, and its polls do not know
 )
 
+// The points of a follower. The store commits and then the program goes on; a swap is an accept that lets a new generation take the place of the
+// old one and passes its own points instead of those of an accept.
+const (
+	ReceiveSending   = "reconcile/receive/sending"   // a batch and its checkpoint are about to be written
+	ReceiveCommitted = "reconcile/receive/committed" // they are, nobody uses the cursor yet
+	CaptureCommitted = "reconcile/capture/committed" // so is the last page of a snapshot, of which nothing need be accepted
+
+	AcceptSending   = "reconcile/accept/sending"   // a group is about to be published
+	AcceptCommitted = "reconcile/accept/committed" // it is, nobody was told
+	SwapSending     = "reconcile/swap/sending"     // a generation is about to be the source's answer
+	SwapCommitted   = "reconcile/swap/committed"   // it is, nobody was told
+
+	ProjectSending   = "reconcile/project/sending"   // a change was applied, its rows and the checkpoint are not written
+	ProjectCommitted = "reconcile/project/committed" // they are, nobody was told
+)
+
 // Points returns all points, in the order above.
-func Points() []string {
+func Points() []string { return append(ProviderPoints(), FollowerPoints()...) }
+
+// FollowerPoints returns the points of a program that follows.
+func FollowerPoints() []string {
+	return []string{
+		ReceiveSending, ReceiveCommitted, CaptureCommitted, AcceptSending, AcceptCommitted, SwapSending, SwapCommitted, ProjectSending,
+		ProjectCommitted,
+	}
+}
+
+// ProviderPoints returns the points of a program that serves.
+func ProviderPoints() []string {
 	return []string{
 		AppendPlanned, AppendSending, AppendAnnounced, CommitSent, Committed, ExpiryPlanned, ExpiryCommitted,
 		RulingPlanned, RulingCommitted, OpenClaimed, OpenCut, OpenFirst, OpenStored, OpenCommitted,

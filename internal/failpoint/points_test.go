@@ -39,7 +39,7 @@ func TestX2_EveryPointIsHit(t *testing.T) {
 	}
 	hits := map[string]int{}
 	root := os.DirFS("../..")
-	for _, dir := range []string{"livefeed", "lookup", "openfence", "cmd/overlayd"} {
+	for _, dir := range []string{"livefeed", "lookup", "openfence", "cmd/overlayd", "reconcile", "reconcile/live"} {
 		files, err := fs.Glob(root, dir+"/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no Go files in %s, %v", dir, err)

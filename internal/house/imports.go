@@ -41,8 +41,8 @@ func importRules() []importRule {
 		{
 			from:   ".",
 			reason: "nothing that ships may depend on the help for tests; the one logger is log/slog",
-			never:  []string{"internal/pgtest", "internal/testkit", "internal/house", "testing", "log"},
-			except: []string{"internal/pgtest", "internal/testkit", "internal/house"},
+			never:  []string{"internal/pgtest", "internal/testkit", "internal/house", "reconcile/storetest", "reconcile/verify/verifytest", "testing", "log"},
+			except: []string{"internal/pgtest", "internal/testkit", "internal/house", "reconcile/storetest", "reconcile/verify/verifytest"},
 		},
 		{
 			from:   "livefeed",
@@ -72,6 +72,11 @@ func importRules() []importRule {
 		},
 		{
 			from:   "client",
+			reason: "following comes first: who reconciles builds on it, and it acts on no wallet",
+			never:  []string{"reconcile", goSDK + "/wallet", goSDK + "/transaction/broadcaster"},
+		},
+		{
+			from:   "client",
 			reason: "a program with a store of its own must not have to build SQLite",
 			never:  []string{sqlite},
 			except: []string{"client/sqlitestate"},
@@ -80,6 +85,44 @@ func importRules() []importRule {
 			from:   "reconcile",
 			reason: "the other end of the wire shares nothing with the provider but the shapes on it",
 			never:  append(slices.Clone(program), "lookup", "livefeed", "openfence", "internal/schema", "internal/localpg", echo),
+		},
+		{
+			from:   "reconcile",
+			reason: "knowledge signs, broadcasts and pays nothing",
+			never:  []string{goSDK + "/wallet", goSDK + "/transaction/broadcaster"},
+		},
+		{
+			from:   "reconcile",
+			reason: "the rules know nothing of how batches arrive",
+			never:  []string{"client", "net/http"},
+			except: []string{"reconcile/live", "reconcile/verify", "reconcile/packet"},
+		},
+		{
+			from:   "reconcile/verify",
+			reason: "checking evidence knows nothing of how it arrived",
+			never:  []string{"client"},
+		},
+		{
+			from:   "reconcile",
+			reason: "a program with a store of its own must not have to build another",
+			never:  []string{sqlite},
+			except: []string{"reconcile/sqlitestore", "reconcile/packet"},
+		},
+		{
+			from:   "reconcile",
+			reason: "a program with a store of its own must not have to build another",
+			never:  []string{pgx},
+			except: []string{"reconcile/pgstore", "reconcile/packet"},
+		},
+		{
+			from:   "reconcile/spend",
+			reason: "selection is arithmetic on plain values",
+			only:   []string{"reconcile/spend", "internal/failpoint"},
+		},
+		{
+			from:   "testvectors",
+			reason: "other modules read the vectors: they must not have to build this one",
+			only:   []string{"testvectors"},
 		},
 		{
 			from:   "internal/canon",
@@ -147,10 +190,10 @@ func direct() map[string]struct {
 		reason string
 	}
 	return map[string]allowed{
-		goSDK + "/transaction":           {[]string{"internal/beef", "internal/sample"}, "transactions are read in internal/beef and made in internal/sample"},
+		goSDK + "/transaction":           {[]string{"internal/beef", "internal/sample", "reconcile/verify"}, "transactions are read in internal/beef and made in internal/sample; a chain tracker is asked in reconcile/verify"},
 		cobra:                            {[]string{"cmd/overlayd"}, "flags belong to the program"},
 		koanf:                            {[]string{"cmd/overlayd", "internal/config"}, "files and variables are read in one place"},
-		sqlite:                           {[]string{"client/sqlitestate"}, "SQLite is one store among others"},
+		sqlite:                           {[]string{"client/sqlitestate", "reconcile/sqlitestore"}, "SQLite is one store among others"},
 		tern:                             {[]string{"internal/schema"}, "migrations have one home"},
 		metrics + "/prometheus/promauto": {nil, "metrics are registered with the registry that the caller gives, never with a global one"},
 	}
