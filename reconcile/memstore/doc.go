@@ -1,0 +1,15 @@
+// Package memstore keeps knowledge in memory, for tests and for programs that may
+// forget. It is volatile and says so: what must survive belongs in sqlitestore or
+// pgstore.
+//
+// # Invariants
+//
+//   - M1: entries are in the order of their keys, whatever order they came in.
+//   - M2: a view sees one state, also while an update is made.
+//
+// # Ownership
+//
+// No goroutines. A view holds a read lock until its function returns: an update
+// that is ready waits for it, so a view must be short and must not wait for an
+// update.
+package memstore
