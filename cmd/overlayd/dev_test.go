@@ -17,6 +17,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // postmaster is the process id of the server behind a ready line.
@@ -77,7 +78,7 @@ func TestDevGoesOnAfterKill9(t *testing.T) {
 	}
 
 	p.Kill()
-	eventually(t, "Postgres ends with its killed owner", func() bool { return !alive(pg) })
+	testkit.Eventually(t, "Postgres ends with its killed owner", func() bool { return !alive(pg) })
 
 	for _, other := range []string{"none", "5"} {
 		if r := e2e.Run(t, "dev", "--data", data, "--sample", other); r.Code != 1 || !strings.Contains(r.Stderr, "was made with --sample small") {
@@ -143,7 +144,7 @@ func TestDevWithAGeneratedSampleResumesItsLoad(t *testing.T) {
 	const n = 4000
 	args := []string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0", "--sample", strconv.Itoa(n)}
 	p := e2e.Start(t, args...)
-	eventually(t, "the folder gets its state", func() bool {
+	testkit.Eventually(t, "the folder gets its state", func() bool {
 		_, err := os.Stat(filepath.Join(data, "state.json"))
 		return err == nil
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 func summaryOf(t *testing.T, stdout string) importSummary {
@@ -39,10 +40,10 @@ func TestL11_ImportIsResumedByRunningItAgain(t *testing.T) {
 	if _, err := io.WriteString(w, strings.Join(lines[:n/2], "")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "half of the groups are in", func() bool { return feedOf(t, ready).Head == strconv.Itoa(n/2) })
+	testkit.Eventually(t, "half of the groups are in", func() bool { return feedOf(t, ready).Head == strconv.Itoa(n/2) })
 	p.Signal(os.Interrupt)
 	// Only then may its input end: an import that has read everything is done, and not interrupted.
-	eventually(t, "it says what to do", func() bool { return strings.Contains(p.Stderr(), "run the same command again") })
+	testkit.Eventually(t, "it says what to do", func() bool { return strings.Contains(p.Stderr(), "run the same command again") })
 	_ = w.Close() // the test's own copy of stdin ends
 	if code := p.Wait(); code != 1 {
 		t.Errorf("interrupted: code %d, %s", code, p.Stderr())

@@ -11,36 +11,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/sample"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 func TestMain(m *testing.M) { os.Exit(e2e.Main(m)) }
 
-// within bounds waiting for what has to happen; it only ends what went wrong.
-const within = 60 * time.Second
-
-// eventually asks until done says yes.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.After(within)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %s", what, within)
-		}
-	}
-}
-
 // call sends a request with the operator token and returns status and body.
 func call(t *testing.T, r e2e.Ready, method, path, body string) (int, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, r.OperatorURL+path, strings.NewReader(body))
 	if err != nil {

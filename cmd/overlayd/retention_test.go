@@ -10,6 +10,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/config"
 	"github.com/overlayd/overlayd/internal/e2e"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -59,19 +60,19 @@ func TestS4_AFeedForgetsWhatNobodyIsPromised(t *testing.T) {
 	second := anybody.Open(devService).Batch(t)
 	add(lines[4:]...)
 	want := view{Head: "6", Floor: "2", OldestPin: "2", Groups: 4}
-	eventually(t, "the floor waits at the oldest session", func() bool { return feed() == want })
+	testkit.Eventually(t, "the floor waits at the oldest session", func() bool { return feed() == want })
 	if b := anybody.Read(first, 0).Batch(t); len(b.Groups) != 4 {
 		t.Errorf("%d groups behind the oldest session", len(b.Groups))
 	}
 	anybody.Close(first)
 	want = view{Head: "6", Floor: "4", OldestPin: "4", Groups: 2}
-	eventually(t, "the floor rises to the other one", func() bool { return feed() == want })
+	testkit.Eventually(t, "the floor rises to the other one", func() bool { return feed() == want })
 	if b := anybody.Read(second, 0).Batch(t); len(b.Groups) != 2 {
 		t.Errorf("%d groups behind the other session", len(b.Groups))
 	}
 	anybody.Close(second)
 	want = view{Head: "6", Floor: "6"}
-	eventually(t, "the floor follows the head", func() bool { return feed() == want })
+	testkit.Eventually(t, "the floor follows the head", func() bool { return feed() == want })
 	// What is there is there, and what is gone is told, never shortened.
 	if b := anybody.Open(devService).Batch(t); len(b.Groups) != 6 {
 		t.Errorf("%d rows", len(b.Groups))

@@ -158,31 +158,12 @@ func (a altering) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestServeRefusesKeysThatOthersMayRead(t *testing.T) {
 	t.Parallel()
 	db := pgtest.NewEmpty(t)
-	dir := t.TempDir()
-	write := func(name, text string, mode os.FileMode) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
+	with, at := served(t, db.URL, setup{key: hushedKey, services: service("ls_a", "authentication: brc103")})
+	for name, mode := range map[string]os.FileMode{"identity.key": 0o640, "overlayd.yaml": 0o644} {
+		if err := os.Chmod(filepath.Join(with.Dir, name), mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	public, private := freeAddr(t), freeAddr(t)
-	write("identity.key", hushedKey+"\n", 0o640)
-	write("operator.token", "0123456789abcdef\n", 0o600)
-	write("overlayd.yaml", fmt.Sprintf(`
-baseURL: http://%[1]s
-localDevelopment: true
-listen: %[1]s
-operator: {listen: %[2]s, tokenFile: operator.token}
-identity: {keyFile: identity.key}
-chain: {network: main, genesisHash: "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"}
-services:
-  - {name: ls_a, authentication: brc103, rules: {id: "urn:overlayd:rules:attributes:1", parameters: {attributes: [artist]}}}
-`, public, private), 0o644)
-	with := e2e.Options{Dir: dir, Env: []string{"OVERLAYD_CONFIG=overlayd.yaml", "OVERLAYD_DATABASE_URL=" + db.URL}}
 	if r := e2e.RunWith(t, with, "migrate"); r.Code != 0 {
 		t.Fatal(r.Stderr)
 	}
@@ -191,24 +172,17 @@ services:
 		t.Errorf("an open key: code %d, %s", r.Code, r.Stderr)
 	}
 	// The variable wins over the file, and a wrong one is not told.
-	wrong := e2e.Options{Dir: dir, Env: append(with.Env, "OVERLAYD_IDENTITY_KEY="+hushedKey[:60])}
+	wrong := e2e.Options{Dir: with.Dir, Env: append(with.Env, "OVERLAYD_IDENTITY_KEY="+hushedKey[:60])}
 	if r := e2e.RunWith(t, wrong, "serve"); r.Code != 1 || !strings.Contains(r.Stderr, "the identity key in OVERLAYD_IDENTITY_KEY is neither") || strings.Contains(r.Stderr, hushedKey[:60]) {
 		t.Errorf("a wrong key: code %d, %s", r.Code, r.Stderr)
 	}
-	right := e2e.Options{Dir: dir, Env: append(with.Env, "OVERLAYD_IDENTITY_KEY="+hushedKey)}
+	right := e2e.Options{Dir: with.Dir, Env: append(with.Env, "OVERLAYD_IDENTITY_KEY="+hushedKey)}
 	if r := e2e.RunWith(t, right, "config"); r.Code != 0 || strings.Contains(r.Stdout, hushedKey) || !strings.Contains(r.Stdout, "key: xxxxx # environment OVERLAYD_IDENTITY_KEY") {
 		t.Errorf("config: code %d, %s", r.Code, r.Stdout)
 	}
 	p := e2e.StartWith(t, right, "serve")
-	eventually(t, "the provider is ready", func() bool {
-		response, err := http.Get("http://" + private + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
-	e2e.NewCaller(t, "http://"+public).As(41).Open("ls_a").Batch(t)
+	ready(t, at)
+	e2e.NewCaller(t, at.BaseURL).As(41).Open("ls_a").Batch(t)
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,45 +14,14 @@ import (
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
-
-// freeAddr is an address nobody listens on at this moment.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 func TestServeFromAnEmptyDatabaseToItsStop(t *testing.T) {
 	t.Parallel()
 	db := pgtest.NewEmpty(t)
-	dir := t.TempDir()
-	public, private := freeAddr(t), freeAddr(t)
-	files := map[string]string{
-		"identity.key":   strings.Repeat("0", 63) + "1\n",
-		"operator.token": "0123456789abcdef\n",
-		"overlayd.yaml": fmt.Sprintf(`
-baseURL: http://%[1]s/api
-localDevelopment: true
-listen: %[1]s
-operator: {listen: %[2]s, tokenFile: operator.token}
-identity: {keyFile: identity.key}
-chain: {network: main, genesisHash: "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"}
-services:
-  - {name: ls_catalogue, feed: catalogue, rules: {id: "urn:overlayd:rules:attributes:1", parameters: {attributes: [artist]}}}
-`, public, private),
-	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	with := e2e.Options{Dir: dir, Env: []string{"OVERLAYD_CONFIG=overlayd.yaml", "OVERLAYD_DATABASE_URL=" + db.URL}}
+	with, ready := served(t, db.URL, setup{base: "http://%s/api"})
 
 	if r := e2e.RunWith(t, with, "serve"); r.Code != 1 || !strings.Contains(r.Stderr, "overlayd migrate") {
 		t.Errorf("an unmigrated database: code %d, %s", r.Code, r.Stderr)
@@ -72,8 +38,7 @@ services:
 	}
 
 	p := e2e.StartWith(t, with, "serve")
-	ready := e2e.Ready{OperatorURL: "http://" + private, OperatorToken: "0123456789abcdef", BaseURL: "http://" + public + "/api"}
-	eventually(t, "the provider is ready", func() bool {
+	testkit.Eventually(t, "the provider is ready", func() bool {
 		response, err := http.Get(ready.OperatorURL + "/readyz")
 		if err != nil {
 			return false
@@ -92,10 +57,10 @@ services:
 
 	// A long poll is under way when the provider is told to stop: it is answered whole (row W7).
 	s := openSession(t, ready.BaseURL)
-	eventually(t, "the feed counts its session", func() bool { return feedOf(t, ready).Sessions == 1 })
+	testkit.Eventually(t, "the feed counts its session", func() bool { return feedOf(t, ready).Sessions == 1 })
 	answer := make(chan string, 1)
 	go func() { answer <- s.read(20000) }()
-	eventually(t, "the poll waits", func() bool {
+	testkit.Eventually(t, "the poll waits", func() bool {
 		_, body := call(t, ready, http.MethodGet, "/operator/v1/feeds/catalogue", "")
 		return strings.Contains(body, `"waiters":1`)
 	})
@@ -161,7 +126,7 @@ func (s *session) read(waitMs int) string {
 }
 
 func (s *session) post(endpoint, body string) (int, string) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), within)
+	ctx, cancel := context.WithTimeout(s.t.Context(), testkit.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+"/overlay/v1/lookup/"+endpoint, strings.NewReader(body))
 	if err != nil {

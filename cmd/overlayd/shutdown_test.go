@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // TestW7_EveryWaitingPollIsAnsweredAtTheEnd stops the real program while many polls, public and signed, wait.
@@ -36,7 +37,7 @@ func TestW7_EveryWaitingPollIsAnsweredAtTheEnd(t *testing.T) {
 			answers[i], failures[i] = caller.ReadFrom(t.Context(), b, 25*time.Second)
 		})
 	}
-	eventually(t, "all polls wait", func() bool {
+	testkit.Eventually(t, "all polls wait", func() bool {
 		_, body := call(t, ready, http.MethodGet, "/operator/v1/feeds/"+devFeed, "")
 		return strings.Contains(body, fmt.Sprintf(`"waiters":%d,`, len(answers)))
 	})
@@ -58,7 +59,7 @@ func TestW7_EveryWaitingPollIsAnsweredAtTheEnd(t *testing.T) {
 
 func TestH12_ServeRefusesAnotherChainOnAnExistingFeed(t *testing.T) {
 	t.Parallel()
-	with, at := served(t, pgtest.New(t).URL, "stateFile: feeds.state")
+	with, at := served(t, pgtest.New(t).URL, setup{more: "stateFile: feeds.state"})
 	p := e2e.StartWith(t, with, "serve")
 	ready(t, at)
 	if code := p.Interrupt(); code != 0 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,51 +11,10 @@ import (
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
 
-// served is a folder with what serve needs, and where it then answers.
-func served(t *testing.T, databaseURL, more string) (e2e.Options, e2e.Ready) {
-	t.Helper()
-	dir := t.TempDir()
-	public, private := freeAddr(t), freeAddr(t)
-	for name, text := range map[string]string{
-		"identity.key":   strings.Repeat("0", 63) + "1\n",
-		"operator.token": "0123456789abcdef\n",
-		"overlayd.yaml": fmt.Sprintf(`
-baseURL: http://%[1]s
-localDevelopment: true
-listen: %[1]s
-operator: {listen: %[2]s, tokenFile: operator.token}
-identity: {keyFile: identity.key}
-chain: {network: main, genesisHash: "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"}
-services:
-  - {name: ls_catalogue, feed: catalogue, rules: {id: "urn:overlayd:rules:attributes:1", parameters: {attributes: [artist]}}}
-%[3]s
-`, public, private, more),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return e2e.Options{Dir: dir, Env: []string{"OVERLAYD_CONFIG=overlayd.yaml", "OVERLAYD_DATABASE_URL=" + databaseURL}},
-		e2e.Ready{OperatorURL: "http://" + private, OperatorToken: "0123456789abcdef", BaseURL: "http://" + public}
-}
-
-// ready waits until a provider answers.
-func ready(t *testing.T, at e2e.Ready) {
-	t.Helper()
-	eventually(t, "the provider is ready", func() bool {
-		response, err := http.Get(at.OperatorURL + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
-}
-
 func TestO12_ServeKeepsAStateFileOrSaysWhatItLacks(t *testing.T) {
 	t.Parallel()
 	const lacks, lost, other = "stateFile is not set", "lost history", "is it the right database"
-	with, at := served(t, pgtest.New(t).URL, "stateFile: feeds.state")
+	with, at := served(t, pgtest.New(t).URL, setup{more: "stateFile: feeds.state"})
 	file := filepath.Join(with.Dir, "feeds.state")
 	run := func(o e2e.Options) (log string) {
 		t.Helper()

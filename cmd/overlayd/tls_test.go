@@ -2,10 +2,7 @@ package main
 
 import (
 	"crypto/tls"
-	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,48 +10,22 @@ import (
 
 	"github.com/overlayd/overlayd/internal/e2e"
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
 func TestServeSpeaksTLSAndTakesANewCertificate(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	dir := t.TempDir()
-	public, private := freeAddr(t), freeAddr(t)
 	first, second := e2e.NewCertificate(t, "first", time.Now().Add(time.Hour)), e2e.NewCertificate(t, "second", time.Now().Add(time.Hour))
-	first.Save(t, dir)
-	for name, text := range map[string]string{
-		"identity.key":   hushedKey,
-		"operator.token": "0123456789abcdef",
-		"overlayd.yaml": fmt.Sprintf(`
-baseURL: https://%[1]s/api
-listen: %[1]s
-tls: {certFile: cert.pem, keyFile: key.pem}
-operator: {listen: %[2]s, tokenFile: operator.token}
-identity: {keyFile: identity.key}
-chain: {network: main, genesisHash: "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"}
-services:
-  - {name: ls_public, feed: catalogue, rules: {id: "urn:overlayd:rules:attributes:1", parameters: {attributes: [artist]}}}
-  - {name: ls_open, feed: catalogue, authentication: brc103, rules: {id: "urn:overlayd:rules:attributes:1", parameters: {attributes: [artist]}}}
-  - {name: ls_secret, feed: catalogue, authentication: brc103, access: list, hidden: true, rules: {id: "urn:overlayd:rules:attributes:1", parameters: {attributes: [artist]}}}
-`, public, private),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p := e2e.StartWith(t, e2e.Options{Dir: dir, Env: []string{"OVERLAYD_CONFIG=overlayd.yaml", "OVERLAYD_DATABASE_URL=" + db.URL}}, "serve", "--log-format", "text")
-	ready := e2e.Ready{OperatorURL: "http://" + private, OperatorToken: "0123456789abcdef", BaseURL: "https://" + public + "/api"}
-	eventually(t, "the provider is ready", func() bool {
-		response, err := http.Get(ready.OperatorURL + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
+	with, at := served(t, db.URL, setup{base: "https://%s/api", key: hushedKey, more: "tls: {certFile: cert.pem, keyFile: key.pem}",
+		services: service("ls_public") + "\n" + service("ls_open", "authentication: brc103") + "\n" +
+			service("ls_secret", "authentication: brc103", "access: list", "hidden: true")})
+	first.Save(t, with.Dir)
+	p := e2e.StartWith(t, with, "serve", "--log-format", "text")
+	ready(t, at)
 
-	anybody := e2e.NewCaller(t, ready.BaseURL, first, second)
+	anybody := e2e.NewCaller(t, at.BaseURL, first, second)
 	one := anybody.As(71)
 	b := one.Open("ls_open").Batch(t)
 	for b.Phase != wire.PhaseLive {
@@ -76,7 +47,7 @@ services:
 		t.Errorf("before the grant the services are %s, and to a caller %s", a, b)
 	}
 	one.Open("ls_secret").Refused(t, wire.NotFound)
-	if status, body := call(t, ready, http.MethodPut, "/operator/v1/services/ls_secret/grants/"+one.Identity(), ""); status != 200 {
+	if status, body := call(t, at, http.MethodPut, "/operator/v1/services/ls_secret/grants/"+one.Identity(), ""); status != 200 {
 		t.Fatal(body)
 	}
 	if a, b := names(anybody), names(one); a != "ls_open ls_public" || b != "ls_open ls_public ls_secret" {
@@ -91,20 +62,21 @@ services:
 		got <- a
 		failed <- err
 	}()
-	eventually(t, "the poll waits", func() bool {
-		_, body := call(t, ready, http.MethodGet, "/operator/v1/feeds/catalogue", "")
+	testkit.Eventually(t, "the poll waits", func() bool {
+		_, body := call(t, at, http.MethodGet, "/operator/v1/feeds/catalogue", "")
 		return strings.Contains(body, `"waiters":1`)
 	})
-	second.Save(t, dir)
-	eventually(t, "new connections get the new certificate", func() bool {
-		conn, err := tls.Dial("tcp", public, anybody.Client.Transport.(*http.Transport).TLSClientConfig)
+	second.Save(t, with.Dir)
+	address := strings.Split(at.BaseURL, "/")[2]
+	testkit.Eventually(t, "new connections get the new certificate", func() bool {
+		conn, err := tls.Dial("tcp", address, anybody.Client.Transport.(*http.Transport).TLSClientConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName == "second"
 	})
-	if status, body := call(t, ready, http.MethodPost, "/operator/v1/feeds/catalogue/groups", change(1)); status != 200 {
+	if status, body := call(t, at, http.MethodPost, "/operator/v1/feeds/catalogue/groups", change(1)); status != 200 {
 		t.Fatal(body)
 	}
 	a, err := <-got, <-failed

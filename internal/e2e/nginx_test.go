@@ -34,17 +34,6 @@ func nginxProgram() string {
 	return ""
 }
 
-// freeAddr is an address nobody listens on at this moment.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // startNginx runs a real nginx at addr, with the configuration that ships, in front of upstream; it ends with the test.
 func startNginx(t *testing.T, program, addr, upstream string) Certificate {
 	t.Helper()
@@ -149,7 +138,7 @@ func TestH4_NginxChangesNothing(t *testing.T) {
 		require.Missing(t, "nginx", "signed answers, long polls and headers pass nginx unharmed, with the configuration in deploy/nginx")
 		return
 	}
-	front, back := freeAddr(t), freeAddr(t)
+	front, back := testkit.FreeAddress(t), testkit.FreeAddress(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "overlayd.yaml")
 	if err := os.WriteFile(config, []byte("baseURL: https://"+front+"/api\nplainListener: true\ntrustedProxies: [127.0.0.1]\n"), 0o600); err != nil {
@@ -321,7 +310,7 @@ func TestH4_NginxPassesRequestsAsTheyAre(t *testing.T) {
 		_, _ = w.Write(reply)
 	}))
 	defer behind.Close()
-	front := freeAddr(t)
+	front := testkit.FreeAddress(t)
 	certificate := startNginx(t, program, front, behind.Listener.Addr().String())
 	client := &http.Client{Transport: Transport(t, certificate)}
 	sent := bytes.Repeat([]byte{0, 'a', '\r', '\n', 0xff}, 200_000)

@@ -1,5 +1,5 @@
 // Package testkit holds the few things that the tests of many packages need and that know nothing of the product: waiting
-// for what must happen, a log to read back, and a folder for other users.
+// for what must happen, a log to read back, a folder for other users, and an address to listen on.
 //
 // # Waiting
 //

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -102,4 +103,17 @@ func OpenFolder(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// FreeAddress is an address of this machine, with its port, that nobody listens on at this moment.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
 }
