@@ -1,0 +1,132 @@
+package packet_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"testing"
+
+	"github.com/overlayd/overlayd/reconcile/spend"
+)
+
+// outside are the transactions of the packet whose parents are not in it.
+var outside = map[string]bool{"root": true, "brc197Parent": true, "brc197Funding": true}
+
+// TestR9_PublishedTransactions reads every transaction and header, which checks txids, links and work, and follows every input
+// to a transaction of the packet.
+func TestR9_PublishedTransactions(t *testing.T) {
+	t.Parallel()
+	w, v, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	if len(w.txs) != 30 || len(w.headers.blocks) != 113 || len(v.Views) != 4 || len(v.FinalityContexts) != 2 || len(v.Anchors) != 2 || len(v.PreverifiedRoots) != 2 {
+		t.Errorf("%d transactions, %d headers, %d views, %d contexts, %d anchors, %d pre-verified", len(w.txs), len(w.headers.blocks),
+			len(v.Views), len(v.FinalityContexts), len(v.Anchors), len(v.PreverifiedRoots))
+	}
+	inputs := 0
+	for name, f := range w.txs {
+		if outside[name] {
+			continue
+		}
+		in, out := uint64(0), uint64(0)
+		seen := map[spend.Outpoint]bool{}
+		for _, i := range f.inputs {
+			inputs++
+			parent, ok := w.names[i.TxID]
+			if !ok || int(i.Index) >= len(w.txs[parent].outputs) {
+				t.Fatalf("%s spends %s, which is not in the packet", name, i.Outpoint)
+			}
+			if seen[i.Outpoint] {
+				t.Errorf("%s spends %s twice", name, w.show(i.Outpoint))
+			}
+			seen[i.Outpoint] = true
+			in += w.txs[parent].outputs[i.Index].value
+		}
+		for _, o := range f.outputs {
+			out += o.value
+		}
+		if in < out {
+			t.Errorf("%s spends %d and makes %d", name, in, out)
+		}
+		if f.valid != (name != "badSignature") {
+			t.Errorf("%s: scriptValid %v", name, f.valid)
+		}
+	}
+	if inputs != 42 {
+		t.Errorf("%d inputs, not 42", inputs)
+	}
+
+	e := v.ExpiryRetirement
+	retire, listing := w.tx(e.Name), w.tx(e.ListingParent)
+	if len(retire.inputs) != 2 || w.show(retire.inputs[0].Outpoint) != "brc197Parent:1" || w.show(retire.inputs[1].Outpoint) != e.FundingParent+":0" || e.ListingOutputIndex != 1 {
+		t.Errorf("%s has other inputs: %v", e.Name, retire.inputs)
+	}
+	lock := listing.outputs[e.ListingOutputIndex].script
+	if retire.lockTime != e.ExpiryHeight || retire.inputs[0].Sequence == 0xffffffff || len(lock) != 5627 || binary.LittleEndian.Uint32(lock[89:]) != e.ExpiryHeight {
+		t.Errorf("%s: lock time %d, sequence %08x, a lock of %d bytes", e.Name, retire.lockTime, retire.inputs[0].Sequence, len(lock))
+	}
+}
+
+// TestR6_PublishedFinality checks the boundary rows.
+func TestR6_PublishedFinality(t *testing.T) {
+	t.Parallel()
+	w, v, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	for _, row := range v.Finality {
+		if got := spend.Final(w.tx(row.Name).selectable(), row.Height+1, row.MTP); got != row.Expected {
+			t.Errorf("%s at height %d, median time %d: final %v", row.Name, row.Height, row.MTP, got)
+		}
+	}
+	if len(v.Finality) != 17 {
+		t.Errorf("%d rows, not 17", len(v.Finality))
+	}
+	t.Logf("published packet: %d finality", len(v.Finality))
+}
+
+// TestR6_PublishedComparisons checks which sequences increase.
+func TestR6_PublishedComparisons(t *testing.T) {
+	t.Parallel()
+	w, v, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	for _, row := range v.Replacements {
+		old, _ := row[0].(string)
+		next, _ := row[1].(string)
+		want, ok := row[2].(bool)
+		if len(row) != 3 || !ok {
+			t.Fatalf("row %v", row)
+		}
+		if got := spend.Increases(w.tx(old).selectable(), w.tx(next).selectable()); got != want {
+			t.Errorf("%s to %s: increases %v", old, next, got)
+		}
+	}
+	if len(v.Replacements) != 11 {
+		t.Errorf("%d rows, not 11", len(v.Replacements))
+	}
+	t.Logf("published packet: %d comparisons", len(v.Replacements))
+}
+
+// TestV1_OwnParserRefuses keeps the parser that judges honest: what is cut or lengthened is no transaction.
+func TestV1_OwnParserRefuses(t *testing.T) {
+	t.Parallel()
+	raw, err := hex.DecodeString("01000000" + "01" + "00000000000000000000000000000000000000000000000000000000000000aa" + "01000000" + "0151" + "feffffff" + "01" + "0900000000000000" + "0151" + "07000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parse(raw)
+	if err != nil || f.lockTime != 7 || len(f.inputs) != 1 || f.inputs[0].TxID[0] != 0xaa || f.inputs[0].Index != 1 || f.inputs[0].Sequence != 0xfffffffe || f.outputs[0].value != 9 || !bytes.Equal(f.outputs[0].script, []byte{0x51}) {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	for n := range raw {
+		if _, err := parse(raw[:n]); err == nil {
+			t.Errorf("%d bytes of it are a transaction", n)
+		}
+	}
+	if _, err := parse(append(bytes.Clone(raw), 0)); err == nil {
+		t.Error("a byte more is a transaction")
+	}
+}
