@@ -188,6 +188,9 @@ func spell(what string, i int, words []string) string {
 	return words[i]
 }
 
+// MaxConflicts bounds the list of conflicts of one outcome. Who holds its input is always named by Other.
+const MaxConflicts = 64
+
 // Outcome is what selection says of one transaction.
 type Outcome struct {
 	ID     TxID
@@ -201,7 +204,7 @@ type Outcome struct {
 
 	Replaced      bool   // it replaced an earlier version in the history
 	Replaces      TxID   // that version, when Replaced
-	ConflictsWith []TxID // ready transactions that consume one of its inputs, ascending
+	ConflictsWith []TxID // usable transactions that consume one of its inputs, ascending, the first [MaxConflicts]; empty when it is not usable
 }
 
 // Replacement is one link of a chain of versions, made in the context in force at position At.
