@@ -17,7 +17,7 @@ MODELSEED ?= 0
 SOAKTIME ?= 3m
 # How long make crash plays (builds come on top), the seed that chooses the scenarios of a short run (0 draws one), and scenarios to
 # play alone, by a pattern of their names: make crash CRASH='full disk'
-CRASHTIME ?= 8m
+CRASHTIME ?= 7m
 CRASHSEED ?= 0
 CRASH ?=
 # Which benchmarks: make bench BENCH=Append
