@@ -29,78 +29,88 @@ type lie struct {
 	bend func(b *wire.Batch)
 	raw  func(body []byte) []byte
 	http func(w http.ResponseWriter)
+
+	public bool // with a signature it is no lie
 }
 
-// refused runs each lie and checks that it is refused by its rule, that nothing
-// of the answer is recorded or shown, and that an honest answer afterwards is
-// taken as if nothing had happened.
+// refused runs each lie, anonymously and signed, and checks that it is refused by
+// its rule, that nothing of the answer is recorded or shown, and that an honest
+// answer afterwards is taken as if nothing had happened.
 func refused(t *testing.T, lies []lie) {
 	for _, l := range lies {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t).seed(4)
-			s := openState(t, t.TempDir())
-			var lying atomic.Bool
-			lying.Store(true)
-			f.bend = func(endpoint string, n int, b *wire.Batch) {
-				if lying.Load() && l.bend != nil && endpoint == l.at && n == l.n {
-					l.bend(b)
+			modes(t, func(t *testing.T, f *fake, as func(*run) *run) {
+				if r := as(&run{}); l.public && r.options.Key != nil {
+					return
 				}
-			}
-			f.raw = func(endpoint string, n int, body []byte) []byte {
-				if lying.Load() && l.raw != nil && endpoint == l.at && n == l.n {
-					return l.raw(body)
-				}
-				return body
-			}
-			f.answer = func(w http.ResponseWriter, endpoint string, n int) bool {
-				if lying.Load() && l.http != nil && endpoint == l.at && n == l.n {
-					l.http(w)
-				}
-				return false
-			}
-			// Something to say when live.
-			f.before = func(endpoint string, n int, _ []byte) {
-				if endpoint == "read" && n == 2 && lying.Load() {
-					f.put(8)
-					f.put(9)
-				}
-			}
-			r := follower(f.serve(), s)
-			r.options.Limits.MaxObservations = 2
-			violated(t, r.follow(t), l.rule)
-			before := len(r.events)
-			recorded := 0
-			for e, err := range s.Receipts(t.Context(), sources(t, s)[0]) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				recorded++
-				if strings.HasPrefix(e.ID, "live-") {
-					t.Fatal("a group of a refused answer is recorded")
-				}
-			}
-			shown := 0
-			for _, e := range r.events {
-				if _, ok := e.(client.Group); ok {
-					shown++
-				}
-			}
-			if want := map[string]int{"open1": 0, "read1": 2, "read2": 4}[l.at+string(rune('0'+l.n))]; recorded != want || shown != want {
-				t.Fatalf("%d groups recorded, %d shown (%d events), want %d", recorded, shown, before, want)
-			}
-			lying.Store(false)
-			if l.at == "open" && l.raw == nil && l.http == nil {
-				// The fake repeats its first answer; a new Open gets another one.
-				if e := sources(t, s)[0].Ended; e == nil || e.Code != "invalid" {
-					t.Fatalf("the spent Open has the ending %+v", e)
-				}
-			}
-			r.must(t)
-			if got, want := len(present(rows(t, s, sqlitestate.Current))), len(f.truth()); got != want {
-				t.Fatalf("%d rows after an honest answer, want %d", got, want)
-			}
+				l.refused(t, f.seed(4), as)
+			})
 		})
+	}
+}
+
+func (l lie) refused(t *testing.T, f *fake, as func(*run) *run) {
+	s := openState(t, t.TempDir())
+	var lying atomic.Bool
+	lying.Store(true)
+	f.bend = func(endpoint string, n int, b *wire.Batch) {
+		if lying.Load() && l.bend != nil && endpoint == l.at && n == l.n {
+			l.bend(b)
+		}
+	}
+	f.raw = func(endpoint string, n int, body []byte) []byte {
+		if lying.Load() && l.raw != nil && endpoint == l.at && n == l.n {
+			return l.raw(body)
+		}
+		return body
+	}
+	f.answer = func(w http.ResponseWriter, endpoint string, n int) bool {
+		if lying.Load() && l.http != nil && endpoint == l.at && n == l.n {
+			l.http(w)
+		}
+		return false
+	}
+	// Something to say when live.
+	f.before = func(endpoint string, n int, _ []byte) {
+		if endpoint == "read" && n == 2 && lying.Load() {
+			f.put(8)
+			f.put(9)
+		}
+	}
+	r := as(follower(f.serve(), s))
+	r.options.Limits.MaxObservations = 2
+	violated(t, r.follow(t), l.rule)
+	before := len(r.events)
+	recorded := 0
+	for e, err := range s.Receipts(t.Context(), sources(t, s)[0]) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorded++
+		if strings.HasPrefix(e.ID, "live-") {
+			t.Fatal("a group of a refused answer is recorded")
+		}
+	}
+	shown := 0
+	for _, e := range r.events {
+		if _, ok := e.(client.Group); ok {
+			shown++
+		}
+	}
+	if want := map[string]int{"open1": 0, "read1": 2, "read2": 4}[l.at+string(rune('0'+l.n))]; recorded != want || shown != want {
+		t.Fatalf("%d groups recorded, %d shown (%d events), want %d", recorded, shown, before, want)
+	}
+	lying.Store(false)
+	if l.at == "open" && l.raw == nil && l.http == nil {
+		// The fake repeats its first answer; a new Open gets another one.
+		if e := sources(t, s)[0].Ended; e == nil || e.Code != "invalid" {
+			t.Fatalf("the spent Open has the ending %+v", e)
+		}
+	}
+	r.must(t)
+	if got, want := len(present(rows(t, s, sqlitestate.Current))), len(f.truth()); got != want {
+		t.Fatalf("%d rows after an honest answer, want %d", got, want)
 	}
 }
 
@@ -233,7 +243,8 @@ func TestC1_Manifest(t *testing.T) {
 		}, want: "*client.PinError"},
 		{name: "rules digest", bend: func(f *fake) { f.caps.Services[0].RulesDigest = strings.Repeat("0", 64); f.sign() }, want: "*client.ManifestError"},
 		{name: "no such service", edit: func(o *client.Options) { o.Service = "ls_other" }, want: "*client.ManifestError"},
-		{name: "signed service", edit: func(o *client.Options) { o.Service = "ls_signed" }, want: "signed"},
+		{name: "signed service", edit: func(o *client.Options) { o.Service = signedService }, want: "signed"},
+		{name: "public service with a key", bend: func(f *fake) { f.signing() }, edit: func(o *client.Options) { o.Key = newKey(1) }, want: "public"},
 		{name: "other profile only", bend: func(f *fake) { f.caps.Services[0].Profiles[0].ID = "urn:test:profile"; f.sign() }, want: "*client.ManifestError"},
 		{name: "unknown parameter", bend: func(f *fake) {
 			p := &f.caps.Services[0].Profiles[0].Parameters
@@ -261,6 +272,8 @@ func TestC1_Manifest(t *testing.T) {
 				got = "*client.ViolationError"
 			} else if errors.Is(err, client.ErrSigned) {
 				got = "signed"
+			} else if errors.Is(err, client.ErrPublic) {
+				got = "public"
 			}
 			if got != c.want {
 				t.Fatalf("error %v, want %s", err, c.want)

@@ -35,8 +35,12 @@ const (
 // ErrBusy says that this source is already being followed with this state.
 var ErrBusy = errors.New("this source is already being followed with this state")
 
-// ErrSigned says that the service wants authenticated requests.
-var ErrSigned = errors.New("signed services (brc103) are not available in this release: choose a public service")
+// ErrSigned says that the service takes authenticated requests only.
+var ErrSigned = errors.New("this service takes signed requests (brc103) only: follow it with a key")
+
+// ErrPublic says that the service takes no authenticated requests. The key's
+// identity was not shown to it.
+var ErrPublic = errors.New("this service is for everybody and takes no signed requests: follow it without a key")
 
 // PaymentError says that the provider asked for money, which this profile
 // forbids. Nothing is ever paid.
@@ -51,6 +55,7 @@ type Rule string
 
 // The rules.
 const (
+	RuleSignature    Rule = "signature"    // BRC-104, by the pinned peer, for this request
 	RuleHeaders      Rule = "headers"      // bound on all header bytes
 	RuleRedirect     Rule = "redirect"     // none is followed
 	RuleStatus       Rule = "status"       // 200, or the code's own
@@ -136,10 +141,13 @@ func (e *ManifestError) Error() string {
 func (e *ManifestError) Unwrap() error { return e.Err }
 
 // UnverifiedError says that an answer other than 200 did not have the
-// protocol's shape. It is not believed: at most it is a reason to try again.
+// protocol's shape, or not the signature it should have. It is not believed: at
+// most it is a reason to try again.
 type UnverifiedError struct {
 	Status int
 	Err    error
+
+	passing bool // it may pass, whatever the status
 }
 
 func (e *UnverifiedError) Error() string {
@@ -150,7 +158,7 @@ func (e *UnverifiedError) Unwrap() error { return e.Err }
 
 // temporary reports whether a proxy or a restart could be the cause.
 func (e *UnverifiedError) temporary() bool {
-	return e.Status >= 500 || e.Status == 408 || e.Status == 429
+	return e.passing || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
 // EndedError says that the generation is over and that the policy does not open

@@ -18,6 +18,7 @@ import (
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
 
+	"github.com/overlayd/overlayd/brc104"
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/wire"
 )
@@ -43,6 +44,8 @@ type fake struct {
 	sessions map[string]*session // by request id
 	wake     chan struct{}       // closed and replaced by every append
 
+	auth     *brc104.Server // nil: it takes no signed requests
+	ring     ring           // of auth's sessions
 	requests []request
 	inFlight int
 	most     int // greatest inFlight of one session branch
@@ -53,11 +56,16 @@ type fake struct {
 	lose   func(endpoint string, n int) bool                        // process, then cut the connection
 	before func(endpoint string, n int, body []byte)
 	raw    func(endpoint string, n int, body []byte) []byte
+	sees   func(principal string, o wire.Output) bool                         // nil: everybody sees everything
+	access func(principal string) string                                      // of a new session; nil: one of the principal's own
+	stand  func(w http.ResponseWriter, r *http.Request, e string, n int) bool // somebody in between answers, and cannot sign
+	forge  func(endpoint string, n int, a *reply)                             // somebody in between changes what is signed
 }
 
 type request struct {
 	endpoint, digest string
 	body             []byte
+	signed           bool
 }
 
 type logged struct {
@@ -76,9 +84,14 @@ type session struct {
 	closed    bool
 	ended     wire.Code
 	openedFor string
+	principal string // "" for an anonymous one
 }
 
-const service = "ls_test"
+// The services of the provider: one for everybody, one that knows its callers.
+const (
+	service       = "ls_test"
+	signedService = "ls_signed"
+)
 
 func newFake(t testing.TB) *fake {
 	key, err := ec.NewPrivateKey()
@@ -128,8 +141,8 @@ func (f *fake) issue() {
 	f.caps = &wire.Capabilities{
 		Identity: hex.EncodeToString(f.key.PubKey().Compressed()), BaseURL: f.base, Chain: f.chain,
 		IssuedAt: now, ExpiresAt: now + 86400,
-		Services:   []wire.ServiceEntry{entry(service, wire.AuthenticationNone), entry("ls_signed", wire.AuthenticationBRC103)},
-		Extensions: []canon.Member{wire.EpochMember(map[string]string{service: f.epoch})},
+		Services:   []wire.ServiceEntry{entry(service, wire.AuthenticationNone), entry(signedService, wire.AuthenticationBRC103)},
+		Extensions: []canon.Member{wire.EpochMember(map[string]string{service: f.epoch, signedService: f.epoch})},
 	}
 	f.sign()
 }
@@ -251,7 +264,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	endpoint := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	f.mu.Lock()
-	f.requests = append(f.requests, request{endpoint: endpoint, digest: r.Header.Get(wire.HeaderCapability), body: body})
+	f.requests = append(f.requests, request{
+		endpoint: endpoint, digest: r.Header.Get(wire.HeaderCapability), body: body, signed: !brc104.Anonymous(r),
+	})
 	n := 0
 	for _, q := range f.requests {
 		if q.endpoint == endpoint {
@@ -260,6 +275,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.inFlight++
 	f.most = max(f.most, f.inFlight)
+	auth := f.auth
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
@@ -269,6 +285,15 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if before := f.before; before != nil {
 		before(endpoint, n, body)
 	}
+	if auth != nil && (endpoint == "auth" || !brc104.Anonymous(r)) {
+		f.authenticate(auth, w, r, endpoint, n, body)
+		return
+	}
+	f.respond(w, r, endpoint, n, body, "")
+}
+
+// respond answers a request of a principal, "" for an anonymous one.
+func (f *fake) respond(w http.ResponseWriter, r *http.Request, endpoint string, n int, body []byte, principal string) {
 	if endpoint != "capabilities" {
 		w.Header()[http.CanonicalHeaderKey(wire.HeaderCapability)] = r.Header.Values(wire.HeaderCapability)
 		w.Header()[http.CanonicalHeaderKey(wire.HeaderProfile)] = r.Header.Values(wire.HeaderProfile)
@@ -277,7 +302,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.answer != nil && f.answer(w, endpoint, n) {
 		return
 	}
-	out, fault := f.handle(r.Context(), endpoint, n, r.Header.Get(wire.HeaderCapability), body)
+	out, fault := f.handle(r.Context(), endpoint, n, caller{r.Header.Get(wire.HeaderCapability), principal}, body)
 	if f.lose != nil && f.lose(endpoint, n) {
 		panic(http.ErrAbortHandler)
 	}
@@ -297,16 +322,19 @@ func refuse(w http.ResponseWriter, e *wire.Error) {
 	_, _ = w.Write(e.AppendCanonical(nil))
 }
 
-func (f *fake) handle(ctx context.Context, endpoint string, n int, digest string, body []byte) ([]byte, *wire.Error) {
+// caller is who asks, under which manifest.
+type caller struct{ digest, principal string }
+
+func (f *fake) handle(ctx context.Context, endpoint string, n int, by caller, body []byte) ([]byte, *wire.Error) {
 	switch endpoint {
 	case "capabilities":
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.packet, nil
 	case "open":
-		return f.open(n, digest, body)
+		return f.open(n, by, body)
 	case "read":
-		return f.read(ctx, n, digest, body)
+		return f.read(ctx, n, by, body)
 	case "close":
 		q, err := wire.ParseClose(body)
 		if err != nil {
@@ -324,7 +352,7 @@ func (f *fake) handle(ctx context.Context, endpoint string, n int, digest string
 	return nil, &wire.Error{Code: wire.NotFound, Message: "no such path"}
 }
 
-func (f *fake) open(n int, digest string, body []byte) ([]byte, *wire.Error) {
+func (f *fake) open(n int, by caller, body []byte) ([]byte, *wire.Error) {
 	q, err := wire.ParseOpen(body)
 	if err != nil {
 		return nil, &wire.Error{Code: wire.Invalid, Message: "bad open"}
@@ -335,24 +363,34 @@ func (f *fake) open(n int, digest string, body []byte) ([]byte, *wire.Error) {
 		switch {
 		case !bytes.Equal(s.body, q.Canonical):
 			return nil, &wire.Error{Code: wire.Conflict, Message: "another open"}
-		case s.openedFor != digest:
+		case s.openedFor != by.digest:
 			return nil, &wire.Error{Code: wire.ContextChanged, Message: "another digest"}
 		case s.closed || s.ended != "":
 			return nil, &wire.Error{Code: wire.Expired, Message: "closed"}
 		}
 		return s.first, nil
 	}
-	if digest != f.caps.Digest() {
+	if (q.Service == signedService) != (by.principal != "") {
+		return nil, &wire.Error{Code: wire.Unauthorized, Message: "not for this caller"}
+	}
+	if by.digest != f.caps.Digest() {
 		return nil, &wire.Error{Code: wire.ContextChanged, Message: "another manifest is current"}
 	}
 	now := uint64(time.Now().Unix())
 	s := &session{
-		id: fmt.Sprintf("session-%d", len(f.sessions)+1), body: q.Canonical, w: f.head, expires: now + f.session, openedFor: digest,
-		rows: append([]wire.Output(nil), f.rows...),
+		id: fmt.Sprintf("session-%d", len(f.sessions)+1), body: q.Canonical, w: f.head, expires: now + f.session, openedFor: by.digest, principal: by.principal,
 		scope: wire.Scope{
 			Chain: f.chain, Provider: wire.Origin(f.base), Service: q.Service, QueryDigest: wire.QueryDigest(q.Service, q.Query),
 			RulesDigest: f.caps.Services[0].RulesDigest, Access: "public", Epoch: f.epoch,
 		},
+	}
+	if by.principal != "" {
+		s.scope.Provider, s.scope.Access = f.caps.Identity, f.accessOf(by.principal)
+	}
+	for _, o := range f.rows {
+		if f.shows(s, o) {
+			s.rows = append(s.rows, o)
+		}
 	}
 	b, fault := f.snapshot(s, 0, q.Limits.Min(f.maxima))
 	if fault != nil {
@@ -396,7 +434,7 @@ func (f *fake) snapshot(s *session, from int, limits wire.Limits) (*wire.Batch, 
 	return b, nil
 }
 
-func (f *fake) read(ctx context.Context, n int, digest string, body []byte) ([]byte, *wire.Error) {
+func (f *fake) read(ctx context.Context, n int, by caller, body []byte) ([]byte, *wire.Error) {
 	q, err := wire.ParseRead(body)
 	if err != nil {
 		return nil, &wire.Error{Code: wire.Invalid, Message: "bad read"}
@@ -406,7 +444,7 @@ func (f *fake) read(ctx context.Context, n int, digest string, body []byte) ([]b
 	defer deadline.Stop()
 	for late := false; ; {
 		f.mu.Lock()
-		b, fault := f.page(q, digest, limits)
+		b, fault := f.page(q, by, limits)
 		wake := f.wake
 		if fault == nil && b.Phase == wire.PhaseLive && len(b.Groups) == 0 && limits.WaitMs > 0 && !late {
 			f.mu.Unlock()
@@ -430,7 +468,7 @@ func (f *fake) read(ctx context.Context, n int, digest string, body []byte) ([]b
 	}
 }
 
-func (f *fake) page(q *wire.Read, digest string, limits wire.Limits) (*wire.Batch, *wire.Error) {
+func (f *fake) page(q *wire.Read, by caller, limits wire.Limits) (*wire.Batch, *wire.Error) {
 	var s *session
 	for _, candidate := range f.sessions {
 		if candidate.id == q.Session {
@@ -439,7 +477,7 @@ func (f *fake) page(q *wire.Read, digest string, limits wire.Limits) (*wire.Batc
 	}
 	reset := &wire.Error{Code: wire.ResetRequired, Message: "open a new snapshot"}
 	switch {
-	case s == nil:
+	case s == nil || s.principal != by.principal:
 		return nil, reset
 	case s.ended != "":
 		return nil, &wire.Error{Code: s.ended, Message: "it is over"}
@@ -447,7 +485,7 @@ func (f *fake) page(q *wire.Read, digest string, limits wire.Limits) (*wire.Batc
 		return nil, &wire.Error{Code: wire.Expired, Message: "closed"}
 	case uint64(time.Now().Unix()) >= s.expires:
 		return nil, reset
-	case digest != s.openedFor:
+	case by.digest != s.openedFor:
 		return nil, &wire.Error{Code: wire.ContextChanged, Message: "another digest"}
 	}
 	part := strings.Fields(q.Cursor)
@@ -465,7 +503,7 @@ func (f *fake) page(q *wire.Read, digest string, limits wire.Limits) (*wire.Batc
 	b.Phase, b.SnapshotComplete, b.Through, b.HighWater = wire.PhaseLive, true, f.head, f.head
 	room := int(limits.MaxObservations)
 	for _, l := range f.log {
-		if l.sequence <= at {
+		if l.sequence <= at || l.observations[0].Output != nil && !f.shows(s, *l.observations[0].Output) {
 			continue
 		}
 		if len(l.observations) > room {

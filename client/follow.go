@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -25,7 +26,7 @@ const closeTimeout = 5 * time.Second
 // it, and otherwise why it cannot go on: [*EndedError], [*ViolationError],
 // [*EquivocationError], [*ManifestError], [*PinError], [*PaymentError],
 // [*ProviderError], [*UnverifiedError], [*GaveUpError], [ErrBusy], [ErrSigned],
-// an error of the state, or the error of On.
+// [ErrPublic], an error of the state, or the error of On.
 //
 // What it recorded stays, and following again with the same state goes on from
 // there.
@@ -34,13 +35,16 @@ func Follow(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	t, err := newTransport(key.Base, &o)
+	if err != nil {
+		return err
+	}
+	defer t.close()
 	record, err := o.State.Acquire(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer record.Release()
-	t := newTransport(key.Base, o.Transport)
-	defer t.close()
 	f := &follower{options: o, key: key, query: query, record: record, transport: t, verifiedAt: time.Now()}
 	err = f.run(ctx)
 	if o.CloseSession {
@@ -86,7 +90,7 @@ type follower struct {
 	// The generation at work, as the record has it.
 	generation *Generation
 	terms      terms
-	scope      wire.Scope // what every batch must repeat; without an epoch before the first
+	scope      wire.Scope // what every batch must repeat; before the first perhaps without epoch and access
 
 	batches    int       // recorded by this run
 	caughtUp   bool      // a live batch of this run reached the high water
@@ -182,13 +186,17 @@ func (f *follower) adopt(g *Generation) error {
 	if err := f.checkPins(m, g.Intent.Chain, g.Intent.Identity); err != nil {
 		return err
 	}
-	t, err := m.terms(f.key.Service)
+	t, err := m.terms(f.key.Service, f.signed())
 	if err != nil {
 		return err
 	}
+	f.transport.expect(m.Identity)
 	scope := wire.Scope{
 		Chain: m.Chain, Provider: wire.Origin(f.key.Base), Service: f.key.Service, QueryDigest: f.key.QueryDigest,
 		RulesDigest: t.rulesDigest, Access: "public", Epoch: t.epoch,
+	}
+	if f.signed() { // the identity speaks, and says what the key's owner may see
+		scope.Provider, scope.Access = m.Identity, ""
 	}
 	if g.Checkpoint != nil {
 		if scope, err = parseScope(g.Checkpoint.Scope); err != nil {
@@ -198,6 +206,9 @@ func (f *follower) adopt(g *Generation) error {
 	f.generation, f.terms, f.scope = g, t, scope
 	return nil
 }
+
+// signed reports whether the requests of this run are signed.
+func (f *follower) signed() bool { return f.key.Principal != "" }
 
 // checkPins holds a manifest against what the caller and the state hold on to.
 // An identity named by the caller takes the place of the one first seen.
@@ -217,18 +228,19 @@ func (f *follower) checkPins(m *Manifest, chain Chain, identity string) error {
 
 // begin discovers the provider and saves everything an Open needs (C4).
 func (f *follower) begin(ctx context.Context) error {
-	m, err := discover(ctx, f.transport, f.options)
+	st, err := f.record.Status(ctx)
 	if err != nil {
 		return err
 	}
-	st, err := f.record.Status(ctx)
+	f.transport.expect(cmp.Or(f.options.Identity, st.Identity))
+	m, err := discover(ctx, f.transport, f.options)
 	if err != nil {
 		return err
 	}
 	if err := f.checkPins(m, st.Chain, st.Identity); err != nil {
 		return err
 	}
-	t, err := m.terms(f.key.Service)
+	t, err := m.terms(f.key.Service, f.signed())
 	if err != nil {
 		return err
 	}

@@ -20,14 +20,18 @@ type Manifest struct {
 	body      *wire.Capabilities
 }
 
-// Discover gets and verifies the manifest of o.BaseURL. It uses BaseURL,
-// Identity, Chain, ClockSkew, ManifestMaxAge, LocalDevelopment and Transport.
+// Discover gets and verifies the manifest of o.BaseURL, with a key the one that
+// its owner is to see. It uses BaseURL, Key, Identity, Chain, ClockSkew,
+// ManifestMaxAge, LocalDevelopment and Transport.
 func Discover(ctx context.Context, o Options) (*Manifest, error) {
 	base, err := canonicalBase(o.BaseURL, o.LocalDevelopment)
 	if err != nil {
 		return nil, err
 	}
-	t := newTransport(base, o.Transport)
+	t, err := newTransport(base, &o)
+	if err != nil {
+		return nil, err
+	}
 	defer t.close()
 	return discover(ctx, t, o)
 }
@@ -49,6 +53,8 @@ func discover(ctx context.Context, t *transport, o Options) (*Manifest, error) {
 		return nil, &ManifestError{Reason: "it is for the base URL " + m.BaseURL + ", not for " + t.base + ": use that URL"}
 	case o.Identity != "" && m.Identity != o.Identity:
 		return nil, &PinError{What: "identity", Want: o.Identity, Got: m.Identity}
+	case t.signer != nil && m.Identity != t.signer.answerer():
+		return nil, &PinError{What: "identity", Want: t.signer.answerer(), Got: m.Identity}
 	case o.Chain != nil && m.Chain != *o.Chain:
 		return nil, pinChain(*o.Chain, m.Chain)
 	case m.ExpiresAt <= now:
@@ -91,9 +97,9 @@ type terms struct {
 	sessionSeconds  uint64
 }
 
-// terms chooses the public lookup-live profile of a service. There is no
-// fall-back to anything else.
-func (m *Manifest) terms(service string) (terms, error) {
+// terms chooses the lookup-live profile of a service. There is no fall-back to
+// anything else: who has a key is never anonymous, and who has none never signs.
+func (m *Manifest) terms(service string, signed bool) (terms, error) {
 	entry := m.body.Find(wire.KindLookup, service)
 	if entry == nil {
 		return terms{}, &ManifestError{Reason: "it does not offer the lookup service " + service}
@@ -102,8 +108,11 @@ func (m *Manifest) terms(service string) (terms, error) {
 	if err != nil {
 		return terms{}, &ManifestError{Reason: "the service " + service + " cannot be followed", Err: err}
 	}
-	if profile.Authentication != wire.AuthenticationNone {
+	switch wants := profile.Authentication != wire.AuthenticationNone; {
+	case wants && !signed:
 		return terms{}, ErrSigned
+	case !wants && signed:
+		return terms{}, ErrPublic
 	}
 	if got := wire.RulesDigest(entry.RulesID, entry.RulesParameters); got != entry.RulesDigest {
 		return terms{}, &ManifestError{Reason: "the rules of the service " + service + " do not have the digest it states"}

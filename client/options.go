@@ -2,11 +2,14 @@ package client
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/wire"
@@ -62,8 +65,14 @@ type Options struct {
 	// repeated with that much, within the manifest's maxima.
 	StrictLimits bool
 
-	// Identity is the provider's expected identity key (66 hex characters). Empty
-	// means: whoever it is at first use, and only that one afterwards.
+	// Key signs the requests (BRC-104), for services that know their callers. Nil
+	// means anonymous, for services that are for everybody. Neither ever takes the
+	// place of the other: see [ErrSigned] and [ErrPublic]. What is said to one key
+	// is a source of its own (see [Key]).
+	Key *secp256k1.PrivateKey
+	// Identity is the provider's expected identity key (66 hex characters), which
+	// signs its manifest and, with Key, every answer. Empty means: whoever it is at
+	// first use, and only that one afterwards.
 	Identity string
 	// Chain is the expected chain. Nil means: whatever it is at first use of the
 	// state, and only that one afterwards.
@@ -79,8 +88,9 @@ type Options struct {
 	RetryFor time.Duration
 	// LocalDevelopment allows http to other machines.
 	LocalDevelopment bool
-	// Transport replaces the HTTP transport. It must not follow redirects or
-	// decode bodies. Nil means an own one, without a proxy.
+	// Transport replaces the HTTP transport. It must not follow redirects, decode
+	// bodies, or change x-bsv headers, which are signed. Nil means an own one,
+	// without a proxy.
 	Transport http.RoundTripper
 	// Log takes what is worth knowing about retries; never a session, a cursor
 	// or a request id. Nil discards it.
@@ -143,7 +153,11 @@ func (o *Options) normalise() (Key, canon.Value, error) {
 		MaxObservations: orDefault(o.Limits.MaxObservations, defaultMaxObservations),
 		WaitMs:          orDefault(o.Limits.WaitMs, defaultWaitMs),
 	}
-	return Key{
+	key := Key{
 		Base: base, Service: o.Service, Query: query.AppendCanonical(nil), QueryDigest: wire.QueryDigest(o.Service, query),
-	}, query, nil
+	}
+	if o.Key != nil {
+		key.Principal = hex.EncodeToString(o.Key.PubKey().SerializeCompressed())
+	}
+	return key, query, nil
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
-// Key names one source: what a provider's service says about one query.
-// Two keys are the same source when Base, Service and QueryDigest are equal.
+// Key names one source: what a provider's service says about one query to one
+// principal. Two keys are the same source when Base, Service, QueryDigest and
+// Principal are equal.
 type Key struct {
 	// Base is the canonical base URL (BRC-194 s2).
 	Base string
@@ -17,6 +18,9 @@ type Key struct {
 	Query []byte
 	// QueryDigest is the lower-case hex lookup-query digest.
 	QueryDigest string
+	// Principal is the public key that signs the requests (lower-case hex), "" for
+	// anonymous ones.
+	Principal string
 }
 
 // State is where a client keeps what it must not lose. An implementation is
@@ -155,6 +159,7 @@ type Received struct {
 	Effect    Effect
 	TxID      string // the outpoint it is about, "" when there is none
 	Index     uint32
+	Spending  string // the transaction that is said to spend it, "" when it is no spend
 	Evidence  []byte // decoded BEEF, which an implementation stores once; nil when there is none
 }
 

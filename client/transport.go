@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlayd/overlayd/brc104"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -38,11 +39,13 @@ type selection struct{ digest string }
 // transport speaks HTTP with one base URL. It follows no redirect, accepts no
 // content encoding, and believes nothing it has not checked.
 type transport struct {
-	base string
-	http *http.Client
+	base   string
+	http   *http.Client
+	signer *signer // nil: requests are anonymous
 }
 
-func newTransport(base string, rt http.RoundTripper) *transport {
+func newTransport(base string, o *Options) (*transport, error) {
+	rt := o.Transport
 	if rt == nil {
 		rt = &http.Transport{
 			DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
@@ -54,16 +57,25 @@ func newTransport(base string, rt http.RoundTripper) *transport {
 			MaxResponseHeaderBytes: transportHeaderBytes,
 		}
 	}
-	return &transport{base: base, http: &http.Client{
+	t := &transport{base: base, http: &http.Client{
 		Transport:     rt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	if o.Key != nil {
+		c, err := brc104.NewClient(o.Key)
+		if err != nil {
+			return nil, fmt.Errorf("the key: %w", err)
+		}
+		t.signer = &signer{client: c, peer: o.Identity}
+	}
+	return t, nil
 }
 
 // close drops idle connections.
 func (t *transport) close() { t.http.CloseIdleConnections() }
 
-// discover gets the signed manifest. Discovery has no selection headers.
+// discover gets the signed manifest, as the key's owner is to see it. Discovery
+// has no selection headers.
 func (t *transport) discover(ctx context.Context) ([]byte, error) {
 	return t.do(ctx, http.MethodGet, capabilitiesPath, nil, nil, wire.MaxManifestBytes, 0)
 }
@@ -74,7 +86,28 @@ func (t *transport) post(ctx context.Context, path string, sel selection, body [
 	return t.do(ctx, http.MethodPost, path, &sel, body, int64(limits.MaxBytes), time.Duration(limits.WaitMs)*time.Millisecond)
 }
 
+// do sends one request. One whose session the provider does not know any more is
+// signed anew in another session, once: every request of the profile may be
+// repeated as it is.
 func (t *transport) do(ctx context.Context, method, path string, sel *selection, body []byte, maxBody int64, wait time.Duration) ([]byte, error) {
+	for again := false; ; again = true {
+		if err := t.greet(ctx); err != nil {
+			return nil, err
+		}
+		got, err := t.send(ctx, method, path, sel, body, maxBody, wait)
+		if !errors.Is(err, brc104.ErrStaleSession) {
+			return got, err
+		}
+		if again {
+			return nil, &UnverifiedError{
+				Status: http.StatusUnauthorized, passing: true,
+				Err: violation(RuleSignature, "it does not even know the session that it has just begun"),
+			}
+		}
+	}
+}
+
+func (t *transport) send(ctx context.Context, method, path string, sel *selection, body []byte, maxBody int64, wait time.Duration) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, wait+overhead)
 	defer cancel()
 	req, err := http.NewRequestWithContext(bounded, method, t.base+path, bytes.NewReader(body))
@@ -91,46 +124,87 @@ func (t *transport) do(ctx context.Context, method, path string, sel *selection,
 		req.Header.Set(wire.HeaderCapability, sel.digest)
 		req.Header.Set(wire.HeaderProfile, wire.Profile)
 	}
+	var signed *brc104.Sent
+	if t.signer != nil {
+		if signed, err = t.signer.session.Sign(req, body); err != nil {
+			return nil, fmt.Errorf("sign the request: %w", err)
+		}
+	}
 	resp, err := t.http.Do(req)
 	if err != nil {
 		return nil, transportFailure(ctx, err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		maxBody = wire.MaxErrorBytes
+	}
+	a := &answer{Response: resp}
+	if signed != nil {
+		// Nothing of the answer is looked at before its signature was (C1).
+		if err := a.read(ctx, maxBody); err != nil {
+			return nil, err
+		}
+		if a.fault == nil {
+			a.fault = t.signer.judge(signed, a)
+		}
+		if a.fault != nil {
+			return nil, a.refused()
+		}
+	}
 	switch {
 	case resp.StatusCode == http.StatusPaymentRequired:
 		return nil, &PaymentError{Endpoint: path}
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		return nil, violation(RuleRedirect, "it answered with a redirect (status %d), and redirects are not followed", resp.StatusCode)
-	case resp.StatusCode != http.StatusOK:
-		maxBody = wire.MaxErrorBytes
 	}
-	fault := checkHeaders(resp, sel)
-	if fault == nil && resp.ContentLength > maxBody {
-		fault = violation(RuleSize, "the body has %d bytes, more than the %d allowed", resp.ContentLength, maxBody)
+	if a.fault = checkHeaders(resp, sel); a.fault == nil && signed == nil {
+		if err := a.read(ctx, maxBody); err != nil {
+			return nil, err
+		}
 	}
-	var got []byte
-	if fault == nil {
-		if got, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1)); err != nil {
-			return nil, transportFailure(ctx, err)
-		}
-		if int64(len(got)) > maxBody {
-			fault = violation(RuleSize, "the body has more than the %d bytes allowed", maxBody)
-		}
+	if a.fault != nil {
+		return nil, a.refused()
 	}
 	if resp.StatusCode == http.StatusOK {
-		if fault != nil {
-			return nil, fault
-		}
-		return got, nil
+		return a.body, nil
 	}
-	if fault != nil {
-		return nil, &UnverifiedError{Status: resp.StatusCode, Err: fault}
-	}
-	answer, err := wire.ParseError(got, resp.StatusCode)
+	said, err := wire.ParseError(a.body, resp.StatusCode)
 	if err != nil {
 		return nil, &UnverifiedError{Status: resp.StatusCode, Err: err}
 	}
-	return nil, answer
+	return nil, said
+}
+
+// answer is a response on its way through the checks.
+type answer struct {
+	*http.Response
+	body  []byte
+	fault error // the first check that failed
+}
+
+// read takes the whole body, unless it is longer than allowed.
+func (a *answer) read(ctx context.Context, most int64) error {
+	if a.ContentLength > most {
+		a.fault = violation(RuleSize, "the body has %d bytes, more than the %d allowed", a.ContentLength, most)
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(a.Body, most+1))
+	if err != nil {
+		return transportFailure(ctx, err)
+	}
+	if a.body = body; int64(len(body)) > most {
+		a.fault = violation(RuleSize, "the body has more than the %d bytes allowed", most)
+	}
+	return nil
+}
+
+// refused is the error of an answer with a fault. One that is not a 200 does not
+// even end anything: nobody vouches for it.
+func (a *answer) refused() error {
+	if a.StatusCode == http.StatusOK || errors.Is(a.fault, brc104.ErrStaleSession) {
+		return a.fault
+	}
+	return &UnverifiedError{Status: a.StatusCode, Err: a.fault}
 }
 
 // transportFailure keeps the caller's own cancellation, and what will not pass

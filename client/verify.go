@@ -13,7 +13,7 @@ import (
 // expectation is everything one answer is judged by. It is made before the
 // request is sent.
 type expectation struct {
-	scope     wire.Scope // of an Open: Epoch "" when it is not known beforehand
+	scope     wire.Scope // of an Open: Epoch and Access "" when they are not known beforehand
 	terms     terms
 	requested Limits
 	notAfter  uint64 // latest T a fresh session may have: our clock and the skew allowed
@@ -40,6 +40,9 @@ func (x *expectation) checkScope(b *wire.Batch) error {
 	got, want := b.Scope, x.scope
 	if want.Epoch == "" {
 		want.Epoch = got.Epoch
+	}
+	if want.Access == "" { // of a principal it is the provider's word, kept from the first batch on
+		want.Access = got.Access
 	}
 	switch {
 	case got.Chain != want.Chain:
@@ -195,6 +198,7 @@ func receipts(groups []wire.Group) []Receipt {
 				r.Effect, r.TxID, r.Index = EffectAbsent, o.Withdraw.Outpoint.TxID, o.Withdraw.Outpoint.OutputIndex
 			case o.Spend != nil:
 				r.TxID, r.Index, r.Evidence = o.Spend.Previous.TxID, o.Spend.Previous.OutputIndex, o.Spend.BEEF
+				r.Spending = o.Spend.SpendingTxID
 			}
 			out[i].Observations[j] = r
 		}

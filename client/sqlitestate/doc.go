@@ -8,8 +8,8 @@
 //
 // # What is stored
 //
-// For each source (base URL, service, query) its generations: the saved Open and
-// signed manifest, the checkpoint, and how it ended. For each generation the
+// For each source (base URL, service, query, principal) its generations: the saved
+// Open and signed manifest, the checkpoint, and how it ended. For each generation the
 // pages as they were received, in the retained order (generation, page, group,
 // index). For each outpoint what the last applicable observation says. BEEF is
 // stored once for each content; canonical observation bytes are given back
@@ -35,8 +35,12 @@
 //     their generation, live ids in a space of their scope, and no id is in a
 //     generation's snapshot space and its scope's live space at once.
 //   - C4.1: the intent is committed before Begin returns.
+//   - C3.4: a state of an earlier release is brought up to date whole, in one
+//     transaction, and nothing in it is lost; [Inspect] reads it as it is.
 //   - C5.1: nothing of the published generation changes until another one has its
 //     whole snapshot.
+//   - C7.1: a source is one principal's: what is said to one identity is never
+//     shown as said to another, nor to everybody.
 //   - The file holds bearer secrets (session, cursor, request id); directory and
 //     file are private to the user.
 //

@@ -23,6 +23,7 @@ const (
 // Source is one source of a state directory and how far it is.
 type Source struct {
 	Base, Service, Query, QueryDigest string
+	Principal                         string // whose requests it answers, public key in hex; "" for anonymous ones
 
 	Published uint64 // generation that is the answer; 0 for none yet
 	Latest    uint64 // newest generation; 0 for none yet
@@ -36,7 +37,11 @@ type Source struct {
 
 // Sources lists the sources of the state, oldest first.
 func (s *Store) Sources(ctx context.Context) ([]Source, error) {
-	rows, err := s.reader.QueryContext(ctx, `SELECT source, base, service, query, query_digest FROM sources ORDER BY source`)
+	principal := "principal"
+	if s.schema < 2 {
+		principal = "''"
+	}
+	rows, err := s.reader.QueryContext(ctx, `SELECT source, base, service, query, query_digest, `+principal+` FROM sources ORDER BY source`)
 	if err != nil {
 		return nil, fmt.Errorf("list the sources: %w", err)
 	}
@@ -44,7 +49,7 @@ func (s *Store) Sources(ctx context.Context) ([]Source, error) {
 	var out []Source
 	for rows.Next() {
 		var src Source
-		if err := rows.Scan(&src.id, &src.Base, &src.Service, &src.Query, &src.QueryDigest); err != nil {
+		if err := rows.Scan(&src.id, &src.Base, &src.Service, &src.Query, &src.QueryDigest, &src.Principal); err != nil {
 			return nil, fmt.Errorf("list the sources: %w", err)
 		}
 		out = append(out, src)

@@ -34,15 +34,15 @@ func (s *Store) Acquire(ctx context.Context, key client.Key) (client.Record, err
 		return nil, errors.New("acquire a source: the state is open for reading only")
 	}
 	_, err := s.writer.ExecContext(ctx,
-		`INSERT INTO sources (base, service, query_digest, query) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		key.Base, key.Service, key.QueryDigest, key.Query)
+		`INSERT INTO sources (base, service, query_digest, query, principal) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		key.Base, key.Service, key.QueryDigest, key.Query, key.Principal)
 	if err != nil {
 		return nil, fmt.Errorf("acquire a source: %w", err)
 	}
 	var id int64
 	err = s.writer.QueryRowContext(ctx,
-		`SELECT source FROM sources WHERE base = ? AND service = ? AND query_digest = ?`,
-		key.Base, key.Service, key.QueryDigest).Scan(&id)
+		`SELECT source FROM sources WHERE base = ? AND service = ? AND query_digest = ? AND principal = ?`,
+		key.Base, key.Service, key.QueryDigest, key.Principal).Scan(&id)
 	if err != nil {
 		return nil, fmt.Errorf("acquire a source: %w", err)
 	}

@@ -14,9 +14,10 @@ CREATE TABLE sources (
     service              TEXT NOT NULL,
     query_digest         TEXT NOT NULL,
     query                BLOB NOT NULL,
+    principal            TEXT NOT NULL,              -- public key that signs the requests, hex; '' = anonymous
     identity             TEXT NOT NULL DEFAULT '',
     published            INTEGER NOT NULL DEFAULT 0, -- generation whose memberships are the answer; 0 = none yet
-    UNIQUE (base, service, query_digest)
+    UNIQUE (base, service, query_digest, principal)
 ) STRICT;
 
 CREATE TABLE manifests (

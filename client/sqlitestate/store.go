@@ -3,7 +3,7 @@ package sqlitestate
 import (
 	"context"
 	"database/sql"
-	_ "embed" // schema.sql
+	_ "embed" // schema.sql, upgrade2.sql
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,13 +24,17 @@ const File = "state.db"
 const (
 	lockFile      = "state.lock"
 	applicationID = 0x6f766c79 // "ovly"
-	schemaVersion = 1
+	schemaVersion = 2
 
 	sqliteBusy = 5 // SQLITE_BUSY, the primary result code
 )
 
-//go:embed schema.sql
-var schemaSQL string
+var (
+	//go:embed schema.sql
+	schemaSQL string
+	//go:embed upgrade2.sql
+	upgrade2SQL string
+)
 
 // ErrLocked says that another writer has the state directory open.
 var ErrLocked = errors.New("the state directory is in use by another follower: stop it, or use another directory")
@@ -45,6 +49,7 @@ type Store struct {
 	writer *sql.DB // one connection; nil for a reader
 	reader *sql.DB
 	lock   *fileLock // nil for a reader
+	schema int       // version of the tables
 
 	mu   sync.Mutex
 	held map[int64]struct{} // sources in use by a Record
@@ -58,7 +63,7 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the state directory: %w", err)
 	}
-	s := &Store{held: make(map[int64]struct{})}
+	s := &Store{schema: schemaVersion, held: make(map[int64]struct{})}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -86,7 +91,8 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 }
 
 // Inspect opens an existing state directory for reading only. It takes no lock,
-// and may be used while a writer is at work.
+// and may be used while a writer is at work. It changes nothing: what an earlier
+// release wrote is read as it is.
 func Inspect(ctx context.Context, dir string) (*Store, error) {
 	path := filepath.Join(dir, File)
 	if _, err := os.Stat(path); err != nil {
@@ -108,7 +114,7 @@ func Inspect(ctx context.Context, dir string) (*Store, error) {
 		_ = db.Close()
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return &Store{reader: db, held: make(map[int64]struct{})}, nil
+	return &Store{reader: db, schema: version, held: make(map[int64]struct{})}, nil
 }
 
 // Close releases the directory. Records must have been released before.
@@ -195,7 +201,8 @@ func version(ctx context.Context, db *sql.DB) (v int, err error) {
 	return v, err
 }
 
-// prepare creates the tables of an empty file and refuses a newer one.
+// prepare creates the tables of an empty file, brings those of an earlier
+// release up to date, and refuses a newer one. Each is one transaction.
 func prepare(ctx context.Context, db *sql.DB) error {
 	have, err := version(ctx, db)
 	switch {
@@ -205,17 +212,55 @@ func prepare(ctx context.Context, db *sql.DB) error {
 		return nil
 	case have > schemaVersion:
 		return ErrNewer
+	case have == 1:
+		return upgrade(ctx, db)
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	stamp := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion)
-	for _, statement := range []string{schemaSQL, stamp} {
+	return stamp(ctx, tx, schemaSQL)
+}
+
+// upgrade leads from schema 1 to 2.
+func upgrade(ctx context.Context, db *sql.DB) (err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// Only outside of a transaction does SQLite let this be switched.
+	if _, err := conn.ExecContext(ctx, "PRAGMA foreign_keys = OFF"); err != nil {
+		return err
+	}
+	defer func() {
+		_, again := conn.ExecContext(context.WithoutCancel(ctx), "PRAGMA foreign_keys = ON")
+		err = errors.Join(err, again)
+	}()
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	return stamp(ctx, tx, upgrade2SQL)
+}
+
+// stamp runs what makes the tables, and commits them with their version.
+func stamp(ctx context.Context, tx *sql.Tx, script string) error {
+	version := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, schemaVersion)
+	for _, statement := range []string{script, version} {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			return err
 		}
+	}
+	var table string
+	err := tx.QueryRowContext(ctx, `SELECT "table" FROM pragma_foreign_key_check LIMIT 1`).Scan(&table)
+	if err == nil {
+		return fmt.Errorf("a row of the table %s refers to one that is not there", table)
+	}
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err
 	}
 	return tx.Commit()
 }
