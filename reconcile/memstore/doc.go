@@ -9,7 +9,6 @@
 //
 // # Ownership
 //
-// No goroutines. A view holds a read lock until its function returns: an update
-// that is ready waits for it, so a view must be short and must not wait for an
-// update.
+// No goroutines. A view holds no lock: it keeps the blocks of its state, which a
+// later update copies before it changes them.
 package memstore

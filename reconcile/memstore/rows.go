@@ -12,65 +12,93 @@ import (
 const most = 256
 
 // rows are entries in the order of their keys, in blocks that are never empty.
-type rows struct{ blocks [][]reconcile.Entry }
+// What freeze returned shares blocks with what goes on, so a block of an older
+// age is copied before it is changed.
+type rows struct {
+	blocks []*block
+	age    uint64
+}
+
+type block struct {
+	entries []reconcile.Entry
+	age     uint64
+}
+
+// freeze returns the rows as they are now.
+func (r *rows) freeze() *rows {
+	r.age++
+	return &rows{blocks: slices.Clone(r.blocks)}
+}
 
 func compare(e reconcile.Entry, key []byte) int { return bytes.Compare(e.Key, key) }
 
 // find returns where key is or would be.
-func (r *rows) find(key []byte) (block, at int, found bool) {
-	block, found = slices.BinarySearchFunc(r.blocks, key, func(b []reconcile.Entry, key []byte) int { return compare(b[0], key) })
+func (r *rows) find(key []byte) (at, i int, found bool) {
+	at, found = slices.BinarySearchFunc(r.blocks, key, func(b *block, key []byte) int { return compare(b.entries[0], key) })
 	if found {
-		return block, 0, true
+		return at, 0, true
 	}
-	if block == 0 {
+	if at == 0 {
 		return 0, 0, false
 	}
-	block--
-	at, found = slices.BinarySearchFunc(r.blocks[block], key, compare)
-	return block, at, found
+	at--
+	i, found = slices.BinarySearchFunc(r.blocks[at].entries, key, compare)
+	return at, i, found
 }
 
 func (r *rows) get(key []byte) []byte {
-	if b, i, ok := r.find(key); ok {
-		return r.blocks[b][i].Value
+	if at, i, ok := r.find(key); ok {
+		return r.blocks[at].entries[i].Value
 	}
 	return nil
 }
 
+// own returns a block that may be changed.
+func (r *rows) own(at int) *block {
+	b := r.blocks[at]
+	if b.age != r.age {
+		entries := make([]reconcile.Entry, len(b.entries), most+1)
+		copy(entries, b.entries)
+		b = &block{entries, r.age}
+		r.blocks[at] = b
+	}
+	return b
+}
+
 func (r *rows) put(key, value []byte) {
 	e := reconcile.Entry{Key: key, Value: value}
-	b, i, found := r.find(key)
-	switch {
-	case found:
-		r.blocks[b][i] = e
-		return
-	case len(r.blocks) == 0:
-		r.blocks = [][]reconcile.Entry{{e}}
+	at, i, found := r.find(key)
+	if len(r.blocks) == 0 {
+		r.blocks = []*block{{[]reconcile.Entry{e}, r.age}}
 		return
 	}
-	block := slices.Insert(r.blocks[b], i, e)
-	if len(block) <= most {
-		r.blocks[b] = block
+	b := r.own(at)
+	if found {
+		b.entries[i] = e
+		return
+	}
+	if b.entries = slices.Insert(b.entries, i, e); len(b.entries) <= most {
 		return
 	}
 	cut := most / 2
-	if i == most && b == len(r.blocks)-1 { // keys that only grow fill their blocks
+	if i == most && at == len(r.blocks)-1 { // keys that only grow fill their blocks
 		cut = most
 	}
-	rest := make([]reconcile.Entry, len(block)-cut, most+1)
-	copy(rest, block[cut:])
-	clear(block[cut:])
-	r.blocks[b] = block[:cut]
-	r.blocks = slices.Insert(r.blocks, b+1, rest)
+	rest := make([]reconcile.Entry, len(b.entries)-cut, most+1)
+	copy(rest, b.entries[cut:])
+	clear(b.entries[cut:])
+	b.entries = b.entries[:cut]
+	r.blocks = slices.Insert(r.blocks, at+1, &block{rest, r.age})
 }
 
 func (r *rows) remove(key []byte) {
-	b, i, found := r.find(key)
+	at, i, found := r.find(key)
 	if !found {
 		return
 	}
-	if r.blocks[b] = slices.Delete(r.blocks[b], i, i+1); len(r.blocks[b]) == 0 {
-		r.blocks = slices.Delete(r.blocks, b, b+1)
+	b := r.own(at)
+	if b.entries = slices.Delete(b.entries, i, i+1); len(b.entries) == 0 {
+		r.blocks = slices.Delete(r.blocks, at, at+1)
 	}
 }
 
@@ -80,9 +108,9 @@ func (r *rows) from(key []byte) iter.Seq[reconcile.Entry] {
 		if len(r.blocks) == 0 {
 			return
 		}
-		b, i, _ := r.find(key)
-		for ; b < len(r.blocks); b, i = b+1, 0 {
-			for _, e := range r.blocks[b][i:] {
+		at, i, _ := r.find(key)
+		for ; at < len(r.blocks); at, i = at+1, 0 {
+			for _, e := range r.blocks[at].entries[i:] {
 				if !yield(e) {
 					return
 				}

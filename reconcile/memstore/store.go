@@ -3,6 +3,7 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -15,7 +16,7 @@ func New() reconcile.Backend { return &store{} }
 
 type store struct {
 	writing sync.Mutex // one update at a time
-	mu      sync.RWMutex
+	mu      sync.Mutex
 	rows    rows
 	closed  bool
 }
@@ -26,12 +27,14 @@ func (s *store) View(ctx context.Context, f func(reconcile.Reader) error) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
 	if s.closed {
+		s.mu.Unlock()
 		return reconcile.ErrClosed
 	}
-	return f(reader{&s.rows})
+	frozen := s.rows.freeze()
+	s.mu.Unlock()
+	return f(reader{frozen})
 }
 
 func (s *store) Update(ctx context.Context, f func(reconcile.Reader) (reconcile.Writes, error)) error {
@@ -43,17 +46,18 @@ func (s *store) Update(ctx context.Context, f func(reconcile.Reader) (reconcile.
 	if s.closed {
 		return reconcile.ErrClosed
 	}
-	w, err := f(reader{&s.rows}) // only an update writes, and this is the one
+	s.mu.Lock()
+	frozen := s.rows.freeze()
+	s.mu.Unlock()
+	w, err := f(reader{frozen})
 	if err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for _, e := range w.Put {
-		if len(e.Key) == 0 || len(e.Key) > 128 {
-			return fmt.Errorf("a key has 1 to 128 bytes, not %d", len(e.Key))
-		}
+	if err := check(w); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,4 +112,22 @@ func (r reader) Scan(ctx context.Context, from, to []byte, limit int) iter.Seq2[
 			}
 		}
 	}
+}
+
+// check refuses writes against the contract.
+func check(w reconcile.Writes) error {
+	keys := make(map[string]bool, len(w.Put)+len(w.Delete))
+	for _, e := range w.Put {
+		if len(e.Key) == 0 || len(e.Key) > 128 {
+			return fmt.Errorf("a key has 1 to 128 bytes, not %d", len(e.Key))
+		}
+		keys[string(e.Key)] = true
+	}
+	for _, k := range w.Delete {
+		keys[string(k)] = true
+	}
+	if len(keys) != len(w.Put)+len(w.Delete) {
+		return errors.New("a key is written twice in one update")
+	}
+	return nil
 }
