@@ -107,6 +107,8 @@ func (s *selector) decide(i int32) (Status, Reason, TxID) {
 		return InvalidTx, ScriptInvalid, TxID{}
 	case t.Result == Limited:
 		return LimitedTx, OverBudget, TxID{}
+	case !t.Usable && t.Why != NoReason:
+		return Unresolved, t.Why, t.Missing
 	case !t.Usable || s.unknown[i] >= 0:
 		return Unresolved, AnchorLost, s.missing(i)
 	case s.next[i] >= 0:

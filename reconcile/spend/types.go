@@ -88,7 +88,8 @@ type Tx struct {
 	SupportedToday bool // included today, or every parent's raw transaction is known: it can be decided
 	Forced         bool // included in the current view, or an ancestor of what is: the border of components
 
-	// Why says for one that is not Ready what is missing; with the zero value it reads as MissingDependency.
+	// Why says what one waits for that is not Ready (zero means MissingDependency), or that is Ready and not decided and not
+	// SupportedToday (zero means AnchorLost).
 	Why Reason
 	// Missing is the first parent that is not known, in order of inputs, if any is not.
 	Missing TxID
@@ -220,59 +221,4 @@ type Selection struct {
 	Replacements  []Replacement // in the order in which the history made them
 	Barrier       bool
 	Contradiction bool
-}
-
-// GroupID names a received group of observations.
-type GroupID uint64
-
-// Node is a transaction whose raw bytes are known, with what readiness and inclusion have assigned to it so far.
-type Node struct {
-	ID       TxID
-	Inputs   []Input
-	LockTime uint32
-	FirstRaw Position
-
-	Trusted bool // a root of local trust: ready at 0 and always usable; no other field is read
-
-	Anchored   bool   // a proof of it held in the context in force at AnchoredAt
-	AnchoredAt uint64 // the least such position, over proofs whose group is not quarantined
-
-	Received   bool   // its own raw bytes and those of its ancestors, up to anchors, are known since ReceivedAt (r in the text)
-	ReceivedAt uint64 // meaningful when Received
-
-	Ready   bool   // Received, and so is every target of a group that carries it (E in the text)
-	ReadyAt uint64 // meaningful when Ready
-	Depth   uint32 // meaningful when Ready
-
-	Result   Result
-	Settled  bool // a group that carries it was verified whole
-	Included bool // a proof of it holds in the current view
-	Covered  bool // Settled and Included, or a child is Covered: the ancestor closure of the current view's choices
-}
-
-// Graph answers what [Advance], [Retract], [Cover] and [Expand] ask. Answers need no order and may hold repetitions; they
-// are sorted here. A graph that reads from a store keeps its first error, answers that nothing is known from then on, and
-// its owner drops what came out.
-type Graph interface {
-	Tx(TxID) (*Node, bool)        // false: its raw bytes are not known. The node is read, not kept
-	Children(TxID) []TxID         // known transactions that consume any output of it
-	Spenders(Outpoint) []TxID     // known transactions that consume this output
-	Carriers(TxID) []GroupID      // groups that carry it, as a target or as an ancestor of one, without quarantined and retired-unsettled ones
-	Targets(group GroupID) []TxID // what the candidates of the group assert
-}
-
-// Prefetcher is a Graph that likes to read many nodes at once: it is told which ones come next.
-type Prefetcher interface {
-	Graph
-	Prefetch(ids []TxID)
-}
-
-// Readiness is what [Advance] or [Retract] assigned: the node's new values of the fields of the same names.
-type Readiness struct {
-	ID         TxID
-	Received   bool
-	ReceivedAt uint64
-	Ready      bool
-	ReadyAt    uint64
-	Depth      uint32
 }
