@@ -29,12 +29,28 @@
 //     unknown flags are refused.
 //   - J5: an Atomic BEEF proves its own subject and nothing else.
 //   - J6: what parses re-encodes ([Bundle.V2]) to a fixed point.
+//   - J7: [Bundle.Closure] gives every transaction of the bundle that the target
+//     descends from, parents first, and nothing else; a path counts only when it
+//     is whole and agrees with itself.
+//   - J8: running a script takes bounded time and memory, whatever the script
+//     says: its cost is followed before it runs ([ErrLimit]).
+//   - J9: an unlocking script that does more than push unlocks nothing.
 //
 // # What is promised
 //
 // [CheckOutput] and [CheckSpend] promise structure and the named target, as
 // ingest does: no scripts are run and no Merkle path is followed. [Bundle.Verify]
-// does both, against a chain tracker of the caller's.
+// does both, against a chain tracker of the caller's. [Bundle.Closure], [Prepare]
+// and [Prepared.Execute] are the same two as separate steps, for callers that
+// look headers up themselves and have outputs from elsewhere.
+//
+// # Before a script runs
+//
+// go-sdk's interpreter has no bounds after Genesis: a few bytes of script can ask
+// it for gigabytes or for hours. Scripts that are more than a signature and some
+// hashes are therefore followed first by a meter that does what they do, except
+// that it checks no signature, and adds up what that takes. The meter never says
+// that a script fails; that stays with go-sdk.
 //
 // # Non-goals
 //

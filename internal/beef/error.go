@@ -13,6 +13,9 @@ var (
 	ErrSubject = errors.New("atomic BEEF has another subject")
 	// ErrUnresolved: verification needs an ancestor whose raw bytes are absent.
 	ErrUnresolved = errors.New("ancestor not in the BEEF")
+	// ErrLimit: the evidence asks for more work than it was given. It says nothing
+	// about whether the evidence is right.
+	ErrLimit = errors.New("the evidence asks for more work than is allowed")
 )
 
 // Error says what is wrong with evidence.
