@@ -81,7 +81,7 @@ func command(t *testing.T, o orders) *exec.Cmd {
 func TestR7_KilledAroundCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	storetest.KilledAroundCommit(t, 30,
+	storetest.KilledAroundCommit(t, 18,
 		func(moment string, at int) *exec.Cmd { return command(t, orders{Dir: dir, Moment: moment, At: at}) },
 		func(t *testing.T) reconcile.Backend {
 			b, err := sqlitestore.Open(t.Context(), dir, sqlitestore.Options{})

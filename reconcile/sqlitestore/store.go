@@ -26,7 +26,7 @@ const File = "knowledge.db"
 
 const (
 	lockFile      = "knowledge.lock"
-	followerFile  = "state.db"  // of client/sqlitestate
+	followerFile  = "state.db" // of client/sqlitestate
 	applicationID = 0x6f766b6e // "ovkn"
 	schemaVersion = 1
 

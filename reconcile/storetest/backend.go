@@ -238,9 +238,13 @@ func allOrNothing(t *testing.T, in Instance) {
 	big := make([]byte, 1000)
 	some := []reconcile.Entry{{Key: []byte("a"), Value: []byte("2")}, {Key: []byte("b"), Value: big}}
 	for name, f := range map[string]func(reconcile.Reader) (reconcile.Writes, error){
-		"an error":   func(reconcile.Reader) (reconcile.Writes, error) { return reconcile.Writes{Put: some}, refused },
-		"no key":     func(reconcile.Reader) (reconcile.Writes, error) { return reconcile.Writes{Put: append(some, reconcile.Entry{})}, nil },
-		"a long key": func(reconcile.Reader) (reconcile.Writes, error) { return reconcile.Writes{Put: append(some, reconcile.Entry{Key: make([]byte, 129)})}, nil },
+		"an error": func(reconcile.Reader) (reconcile.Writes, error) { return reconcile.Writes{Put: some}, refused },
+		"no key": func(reconcile.Reader) (reconcile.Writes, error) {
+			return reconcile.Writes{Put: append(some, reconcile.Entry{})}, nil
+		},
+		"a long key": func(reconcile.Reader) (reconcile.Writes, error) {
+			return reconcile.Writes{Put: append(some, reconcile.Entry{Key: make([]byte, 129)})}, nil
+		},
 	} {
 		err := b.Update(t.Context(), f)
 		if err == nil || errors.Is(err, reconcile.ErrUnknown) || name == "an error" && !errors.Is(err, refused) {
@@ -405,7 +409,9 @@ func closed(t *testing.T, in Instance) {
 func model(t *testing.T, in Instance) {
 	random := rand.New(rand.NewPCG(7, 7))
 	kept := map[string]string{}
-	key := func() string { return string([]byte{byte('a' + random.IntN(3)), byte(random.IntN(40))}[:1+random.IntN(2)]) }
+	key := func() string {
+		return string([]byte{byte('a' + random.IntN(3)), byte(random.IntN(40))}[:1+random.IntN(2)])
+	}
 	for range 120 {
 		touched := map[string]bool{}
 		next := maps.Clone(kept)

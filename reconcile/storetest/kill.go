@@ -70,7 +70,7 @@ func KilledAroundCommit(t *testing.T, rounds int, child func(moment string, at i
 		moment, at := []string{BeforeCommit, AfterCommit, AnyTime}[round%3], 1+random.IntN(5)
 		acknowledged := runChild(t, child(moment, at), moment == AnyTime, at)
 		b := open(t)
-		got := counted(t, b)
+		got := Counted(t, b)
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -114,8 +114,9 @@ func runChild(t *testing.T, cmd *exec.Cmd, kill bool, at int) (acknowledged uint
 	return acknowledged
 }
 
-// counted checks that the steps are those up to the counter, and returns it.
-func counted(t *testing.T, b reconcile.Backend) (n uint64) {
+// Counted checks that the steps of [CountOn] are those up to the counter, and
+// returns it.
+func Counted(t *testing.T, b reconcile.Backend) (n uint64) {
 	t.Helper()
 	view(t, b, func(r reconcile.Reader) {
 		got, err := r.Get(t.Context(), counter)
