@@ -153,7 +153,8 @@ type step struct {
 	Value map[string]json.RawMessage
 
 	// Only in this project's own cases.
-	BEEF    string // name of evidence
+	BEEFs   []string // names of evidence, for the names of a receive
+	BEEF    string   // name of evidence
 	Target  string
 	Index   *uint32
 	Spends  string

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"github.com/overlayd/overlayd/internal/beef"
 	"github.com/overlayd/overlayd/reconcile/spend"
 )
 
@@ -129,4 +130,41 @@ func TestV1_OwnParserRefuses(t *testing.T) {
 	if _, err := parse(append(bytes.Clone(raw), 0)); err == nil {
 		t.Error("a byte more is a transaction")
 	}
+}
+
+// TestR9_PublishedScripts runs all 42 inputs against the outputs that they spend.
+func TestR9_PublishedScripts(t *testing.T) {
+	t.Parallel()
+	w, _, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	ran := 0
+	for name, f := range w.txs {
+		if outside[name] {
+			continue
+		}
+		tx, err := beef.Prepare(f.raw)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		valid := true
+		for i, in := range f.inputs {
+			ran++
+			spent := w.tx(w.name(in.TxID)).outputs[in.Index]
+			if err := tx.Execute(i, spent.script, spent.value); err != nil {
+				valid = false
+				if f.valid {
+					t.Errorf("%s, input %d: %v", name, i, err)
+				}
+			}
+		}
+		if valid != f.valid {
+			t.Errorf("%s: its scripts hold: %v", name, valid)
+		}
+	}
+	if ran != 42 {
+		t.Errorf("%d inputs, not 42", ran)
+	}
+	t.Logf("published packet: %d inputs; brc197Parent and brc197Funding are pre-verified: their parents lie outside the packet", ran)
 }

@@ -80,6 +80,16 @@ func (w *world) evidence(name string) []byte {
 	return alone(w.tx(name).raw)
 }
 
+// beef is evidence by its name.
+func (w *world) beef(name string) []byte {
+	w.t.Helper()
+	b, ok := w.beefs[name]
+	if !ok {
+		w.t.Fatalf("the corpus has no evidence %q", name)
+	}
+	return b
+}
+
 // outpoint reads "name:index".
 func (w *world) outpoint(text string) spend.Outpoint {
 	w.t.Helper()
