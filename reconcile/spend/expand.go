@@ -82,7 +82,7 @@ func Expand(g Graph, seeds []TxID, limit int) []Piece {
 			}
 		}
 		if alone {
-			e.pieces = append(e.pieces, Piece{Component: Component{Border: []Tx{e.tx(n)}, Contradiction: e.contradicted(n)}})
+			e.pieces = append(e.pieces, Piece{Component: Component{Border: []Tx{e.tx(n)}}})
 		}
 	}
 	for i := range e.pieces {
@@ -199,7 +199,6 @@ func (e *expander) gather(start TxID) {
 	for id := range border {
 		n := e.node(id)
 		p.Border = append(p.Border, e.tx(n))
-		p.Contradiction = p.Contradiction || e.contradicted(n)
 	}
 	slices.SortFunc(p.Border, func(a, b Tx) int { return a.ID.Compare(b.ID) })
 }
@@ -211,6 +210,7 @@ func (e *expander) tx(n *Node) Tx {
 		Ready: n.Ready, ReadyAt: n.ReadyAt, Depth: n.Depth,
 		Result: n.Result, Usable: n.Usable(), Forced: n.Forced(),
 	}
+	t.Contradicted = t.Forced && e.contradicted(n)
 	known := true
 	for _, id := range n.parents() {
 		if e.node(id) == nil {
@@ -221,7 +221,7 @@ func (e *expander) tx(n *Node) Tx {
 	t.SupportedToday = (known || n.Included || n.Covered) && !n.Stuck
 	switch {
 	case n.Ready && n.Stuck:
-		t.Why = OverBudget
+		t.Why = GroupWaits
 	case n.Ready || !known:
 	case len(e.g.Carriers(n.ID)) == 0:
 		t.Why = GroupQuarantined

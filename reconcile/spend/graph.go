@@ -46,12 +46,12 @@ func (n *Node) Usable() bool {
 // are sorted here. A graph that reads from a store keeps its first error, answers that nothing is known from then on, and
 // its owner drops what came out.
 type Graph interface {
-	Tx(TxID) (*Node, bool)    // false: its raw bytes are not known. The node is read, neither changed nor kept
-	Children(TxID) []TxID     // known transactions that consume any output of it
-	Spenders(Outpoint) []TxID // known transactions that consume this output
-	Carriers(TxID) []GroupID  // groups that carry it, as a target or as an ancestor of one; quarantined ones, and retired ones that never settled, are none
-	Carried(GroupID) []TxID   // the other direction: targets and the ancestors that came with them
-	Targets(GroupID) []TxID   // what the candidates of the group assert
+	Tx(TxID) (*Node, bool)                       // false: its raw bytes are not known. The node is read, neither changed nor kept
+	Children(TxID) []TxID                        // known transactions that consume any output of it
+	Spenders(Outpoint) []TxID                    // known transactions that consume this output
+	Carriers(TxID) []GroupID                     // groups that carry it, as a target or as an ancestor of one; quarantined ones, and retired ones that never settled, are none
+	Carried(GroupID) []TxID                      // the other direction: targets and the ancestors that came with them
+	Targets(GroupID) (at uint64, targets []TxID) // its ingress position, and what its candidates assert
 }
 
 // Prefetcher is a Graph that likes to read many nodes at once: it is told which ones come next.

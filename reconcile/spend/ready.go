@@ -18,7 +18,7 @@ type Readiness struct {
 //
 //	received  its anchor's position, or the greatest of its own first position and its parents' received
 //	ready     the greatest of: its anchor's position or (its own first position and its parents' ready), and the least
-//	          position at which all targets of one group that carries it had been received
+//	          position at which one group that carries it, and all targets of that group, had been received
 func Advance(g Graph, changed []TxID, groups []GroupID) []Readiness {
 	w := newWorker(g)
 	w.receive(changed)
@@ -43,7 +43,7 @@ type worker struct {
 	groups map[GroupID]completion
 }
 
-// completion is when every target of a group had been received. It is looked up only once received is settled.
+// completion is when a group and every target of it had been received. It is looked up only once received is settled.
 type completion struct {
 	at uint64
 	ok bool
@@ -98,14 +98,14 @@ func (w *worker) receivedAt(n *Node) (at uint64, ok bool) {
 	return at, true
 }
 
-// completeAt is when every target of a group had been received.
+// completeAt is when a group and every target of it had been received.
 func (w *worker) completeAt(group GroupID) completion {
 	if c, ok := w.groups[group]; ok {
 		return c
 	}
-	targets := w.g.Targets(group)
+	at, targets := w.g.Targets(group)
 	w.prefetch(targets)
-	c := completion{ok: true}
+	c := completion{at: at, ok: true}
 	for _, id := range targets {
 		n := w.node(id)
 		if n == nil || !n.Trusted && !n.Received {

@@ -10,11 +10,12 @@ import (
 // eligible when and which version replaced which; then today, in the order that the history gave, under the view in force.
 func Select(c *Component) Selection {
 	s := prepare(c)
-	if c.Contradiction || s.contradicts() {
-		return s.waits(Contradiction, TxID{}, true)
+	s.contradict()
+	if slices.Contains(s.broken, true) {
+		return s.waits(Contradiction, TxID{})
 	}
 	if i := s.barrier(); i >= 0 {
-		return s.waits(BarrierOpen, s.tx(i).ID, false)
+		return s.waits(BarrierOpen, s.tx(i).ID)
 	}
 	s.replay()
 	return s.rebuild()
@@ -45,6 +46,7 @@ type selector struct {
 	inputs   [][]int32 // of everyone, as distinct outpoint numbers
 	spenders [][]int32 // of each outpoint number, ascending
 	least    [][]int32 // of each outpoint number: see rivals
+	broken   []bool    // of the border: see contradict
 
 	// The history.
 	final    []bool // in the view at hand
@@ -138,21 +140,28 @@ func (s *selector) link(i int32, t *Tx) {
 
 func (s *selector) trusted(id TxID) bool { return s.c.Trusted != nil && s.c.Trusted(id) }
 
-// contradicts reports whether two of the border exclude each other, or one of them has an invalid parent here.
-func (s *selector) contradicts() bool {
+// contradict finds who in the border cannot be in one chain with what else is forced.
+func (s *selector) contradict() {
+	s.broken = make([]bool, len(s.c.Border))
 	for _, list := range s.spenders {
-		if len(list) > 1 && list[len(list)-2] >= s.m {
-			return true
+		if len(list) < 2 || list[len(list)-2] < s.m {
+			continue
 		}
-	}
-	for i := range s.c.Border {
-		for _, in := range s.c.Border[i].Inputs {
-			if p, ok := s.index[in.TxID]; ok && s.tx(p).Result == Invalid {
-				return true
+		for _, i := range list {
+			if i >= s.m {
+				s.broken[i-s.m] = true
 			}
 		}
 	}
-	return false
+	for i := range s.c.Border {
+		t := &s.c.Border[i]
+		s.broken[i] = s.broken[i] || t.Contradicted
+		for _, in := range t.Inputs {
+			if p, ok := s.index[in.TxID]; ok && s.tx(p).Result == Invalid {
+				s.broken[i] = true
+			}
+		}
+	}
 }
 
 // barrier returns the first member, in total order, that is ready, can be decided and is not, or -1.
@@ -166,16 +175,21 @@ func (s *selector) barrier() int32 {
 	return -1
 }
 
-// waits is the selection that publishes nothing. What is included stays so, unless that is what the trouble is.
-func (s *selector) waits(why Reason, other TxID, contradiction bool) Selection {
-	sel := Selection{Barrier: !contradiction, Contradiction: contradiction, Outcomes: make([]Outcome, len(s.inputs))}
-	for i := range sel.Outcomes {
-		sel.Outcomes[i] = Outcome{ID: s.tx(int32(i)).ID, Status: Pending, Reason: why, Other: other}
-		if int32(i) >= s.m && !contradiction {
-			sel.Outcomes[i] = Outcome{ID: s.tx(int32(i)).ID, Status: Included, ConflictsWith: s.conflicts(int32(i))}
+// waits is the selection that publishes nothing new: what is included stays so, unless that is what the trouble is.
+func (s *selector) waits(why Reason, other TxID) Selection {
+	sel := Selection{Barrier: why == BarrierOpen, Contradiction: why == Contradiction, Outcomes: make([]Outcome, len(s.inputs))}
+	for i := range int32(len(s.inputs)) {
+		if i >= s.m && !s.broken[i-s.m] {
+			sel.Outcomes[i] = s.included(i)
+			continue
 		}
+		sel.Outcomes[i] = Outcome{ID: s.tx(i).ID, Status: Pending, Reason: why, Other: other}
 	}
 	return sel
+}
+
+func (s *selector) included(i int32) Outcome {
+	return Outcome{ID: s.tx(i).ID, Status: Included, ConflictsWith: s.conflicts(i)}
 }
 
 // reserve gives the border its inputs and takes everything else back.

@@ -26,7 +26,7 @@ func (s *selector) rebuild() Selection {
 		o.ConflictsWith = s.conflicts(i)
 	}
 	for i := s.m; i < int32(len(s.inputs)); i++ {
-		sel.Outcomes[i] = Outcome{ID: s.tx(i).ID, Status: Included, ConflictsWith: s.conflicts(i)}
+		sel.Outcomes[i] = s.included(i)
 	}
 	return sel
 }

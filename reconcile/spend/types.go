@@ -87,6 +87,7 @@ type Tx struct {
 	Usable         bool // valid or included, and carried by a group that was verified whole
 	SupportedToday bool // included today, or every parent's raw transaction is known: it can be decided
 	Forced         bool // included in the current view, or an ancestor of what is: the border of components
+	Contradicted   bool // Forced, and so is another that consumes an input of it; or a parent is Invalid
 
 	// Why says what one waits for that is not Ready (zero means MissingDependency), or that is Ready and not decided and not
 	// SupportedToday (zero means AnchorLost).
@@ -107,9 +108,6 @@ type Component struct {
 	Views    []View
 	Now      View // the view in force
 	NonFinal bool // select what is not final (parameter nonFinal of the profile)
-
-	// Contradiction says that a transaction of Border contradicts a forced one that is not in Border, or has an invalid ancestor.
-	Contradiction bool
 }
 
 // Status is the state of a transaction, in the words of the profile.
@@ -152,6 +150,7 @@ const (
 	NoReason          Reason = iota
 	MissingDependency        // a parent, or a target of every group that carries it, is not known. Other: the parent, when it is one
 	GroupQuarantined         // every group that carried it was quarantined or retired
+	GroupWaits               // every group that carries it waits for another member, whose result is limited or unresolved
 	AnchorLost               // it was ready by a proof that holds no longer, and its scripts cannot be run without its parents
 	ScriptInvalid            // see InvalidTx
 	OverBudget               // see LimitedTx
@@ -168,8 +167,8 @@ const (
 func (r Reason) String() string { return spell("reason", int(r), reasons[:]) }
 
 var reasons = [...]string{
-	"", "missing-dependency", "group-quarantined", "anchor-lost", "script-invalid", "over-budget", "replaced-by", "first-seen",
-	"included-elsewhere", "parent-lost", "parent-non-final", "non-final-disabled", "barrier-open", "contradiction",
+	"", "missing-dependency", "group-quarantined", "group-waits", "anchor-lost", "script-invalid", "over-budget", "replaced-by",
+	"first-seen", "included-elsewhere", "parent-lost", "parent-non-final", "non-final-disabled", "barrier-open", "contradiction",
 }
 
 // ParseReason reads what [Reason.String] writes.
@@ -214,8 +213,8 @@ type Replacement struct {
 	At             uint64
 }
 
-// Selection is the state of one component. Under a barrier or a contradiction every outcome is Pending and Replacements
-// is empty: what was published before stands.
+// Selection is the state of one component. Under a barrier or a contradiction the outcome of every member, and of whoever in
+// the border is contradicted, is Pending, and Replacements is empty: what was published before stands.
 type Selection struct {
 	Outcomes      []Outcome     // of Members in their order, then of Border in its order
 	Replacements  []Replacement // in the order in which the history made them
