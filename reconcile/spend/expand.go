@@ -218,7 +218,7 @@ func (e *expander) tx(n *Node) Tx {
 			break
 		}
 	}
-	t.SupportedToday = (known || n.Included || n.Covered) && !n.Stuck
+	t.SupportedToday = (known || n.Proved || n.Included || n.Covered) && !n.Stuck
 	switch {
 	case n.Ready && n.Stuck:
 		t.Why = GroupWaits

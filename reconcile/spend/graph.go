@@ -26,7 +26,8 @@ type Node struct {
 
 	Result   Result
 	Settled  bool // a group that carries it was verified whole
-	Included bool // a proof of it holds in the current view
+	Proved   bool // a proof of it holds in the current view, whatever becomes of the group that brought it
+	Included bool // Proved, and a group that brought the proof was verified whole
 	Covered  bool // Settled and Included, or a child is Covered: the ancestor closure of the current view's choices
 
 	// Stuck says that it is not Settled and that every group which could still settle it waits for a member whose result is

@@ -103,14 +103,17 @@ func (m *model) receive(groups []spendtest.Group, txs []spendtest.Tx) {
 // place judges the proofs in the view in force and lists whose inclusion or anchor changed.
 func (m *model) place() []spend.TxID {
 	var changed []spend.TxID
-	included := map[spend.TxID]bool{}
+	included, proved := map[spend.TxID]bool{}, map[spend.TxID]bool{}
 	anchors := map[spend.TxID]uint64{}
 	for _, c := range m.claims {
 		if c.group.gone {
 			continue
 		}
 		if m.now.Holds(c.Claim) {
-			included[c.TxID] = true
+			proved[c.TxID] = true
+			if c.group.settled || m.literal {
+				included[c.TxID] = true
+			}
 			if !c.held {
 				c.held, c.at = true, m.position
 			}
@@ -124,8 +127,8 @@ func (m *model) place() []spend.TxID {
 		if m.literal {
 			at, anchored = 0, false
 		}
-		if n.Included != included[id] || n.Anchored != anchored || n.AnchoredAt != at {
-			n.Included, n.Anchored, n.AnchoredAt = included[id], anchored, at
+		if n.Included != included[id] || n.Proved != proved[id] || n.Anchored != anchored || n.AnchoredAt != at {
+			n.Included, n.Proved, n.Anchored, n.AnchoredAt = included[id], proved[id], anchored, at
 			changed = append(changed, id)
 		}
 	}
@@ -157,7 +160,7 @@ func (m *model) reveal(id spend.TxID, r spend.Result) {
 func (m *model) settle(g spend.GroupID) {
 	m.groups[g].settled = true
 	m.standing(g)
-	m.publish(m.groups[g].Carries)
+	m.publish(append(m.place(), m.groups[g].Carries...))
 }
 
 func (m *model) stall(g spend.GroupID, stalled bool) {

@@ -248,6 +248,10 @@ func (w *worker) again(changed []TxID) {
 		n.Received, n.ReceivedAt = ok, at
 		return true
 	})
+	for _, id := range changed {
+		// A parent that lost its anchor counts for the depth of its children, wherever it stands itself.
+		touched = append(touched, w.g.Children(id)...)
+	}
 	for id := range w.before {
 		touched = append(touched, id)
 		for _, group := range w.g.Carriers(id) {

@@ -85,7 +85,7 @@ type Tx struct {
 
 	Result         Result
 	Usable         bool // valid or included, and carried by a group that was verified whole
-	SupportedToday bool // included today, or every parent's raw transaction is known: it can be decided
+	SupportedToday bool // a proof holds today, or every parent's raw transaction is known: it can be decided
 	Forced         bool // included in the current view, or an ancestor of what is: the border of components
 	Contradicted   bool // Forced, and so is another that consumes an input of it; or a parent is Invalid
 

@@ -154,14 +154,14 @@ func (g *generator) tx(i int) Tx {
 	case g.chance(4) && !g.s.NoLimits:
 		t.Result = spend.Limited
 	}
-	switch g.IntN(5) {
-	case 0:
+	switch g.IntN(6) {
+	case 0, 1:
 		t.LockTime = uint32(lowHeight + g.IntN(span))
-	case 1:
+	case 2:
 		t.LockTime = uint32(lowTime + g.IntN(span))
 	}
 	sequence := func() uint32 {
-		if g.chance(40) {
+		if g.chance(30) {
 			return 0xffffffff
 		}
 		return uint32(g.IntN(4))
@@ -181,8 +181,11 @@ func (g *generator) tx(i int) Tx {
 		if g.chance(15) {
 			t.Inputs[g.IntN(len(t.Inputs))].Sequence = sequence()
 		}
-		if len(t.Inputs) > 1 && g.chance(15) {
-			t.Inputs = t.Inputs[1:]
+		switch {
+		case g.chance(12):
+			t.Inputs = t.Inputs[:1+g.IntN(len(t.Inputs))]
+		case g.chance(5):
+			slices.Reverse(t.Inputs)
 		}
 		return g.seal(t)
 	}

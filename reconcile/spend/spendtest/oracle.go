@@ -96,7 +96,7 @@ func (r *run) force() {
 	}
 	for _, id := range r.ids {
 		valid := !r.w.Literal || r.w.facts[id].result == spend.Valid
-		if valid && r.w.settled(id) && r.w.included(id, r.w.now()) {
+		if valid && r.w.settled(id) && r.w.included(id) {
 			cover(id)
 		}
 	}
@@ -111,7 +111,7 @@ func (r *run) usable(id spend.TxID) bool {
 	if r.w.Literal {
 		return f.result == spend.Valid
 	}
-	proved := r.covered[id] || r.w.included(id, r.w.now())
+	proved := r.covered[id] || r.w.included(id)
 	return r.w.settled(id) && (f.result == spend.Valid || proved && f.result != spend.Invalid)
 }
 
@@ -125,7 +125,7 @@ func (r *run) opens(id spend.TxID) bool {
 	for _, in := range f.tx.Inputs {
 		known = known && (r.w.roots[in.TxID] || r.w.facts[in.TxID] != nil)
 	}
-	return known || r.covered[id] || r.w.included(id, r.w.now())
+	return known || r.covered[id] || r.w.proved(id)
 }
 
 // near reports whether two transactions are connected.

@@ -153,14 +153,21 @@ func (w *World) in(position uint64) View {
 	return v
 }
 
-// included reports whether a proof of it holds in a view.
-func (w *World) included(id spend.TxID, v View) bool {
+// included reports whether a proof of it, from a group that was verified whole, holds in the view in force.
+func (w *World) included(id spend.TxID) bool {
+	return w.proof(id, func(g *held) bool { return g.settled || w.Literal })
+}
+
+// proved reports whether any proof of it holds in the view in force.
+func (w *World) proved(id spend.TxID) bool { return w.proof(id, func(*held) bool { return true }) }
+
+func (w *World) proof(id spend.TxID, from func(*held) bool) bool {
 	for _, g := range w.groups {
-		if g.quarantined {
+		if g.quarantined || !from(g) {
 			continue
 		}
 		for _, c := range g.Claims {
-			if c.TxID == id && v.Holds(c) {
+			if c.TxID == id && w.now().Holds(c) {
 				return true
 			}
 		}
