@@ -284,7 +284,9 @@ func TestP7_PartitionsDoNotMix(t *testing.T) {
 		}
 	}
 	// One that waits for its turn does not make the other wait.
-	err := stores[0].Update(t.Context(), func(reconcile.Reader) (w reconcile.Writes, err error) { return w, try(t.Context(), stores[1], "k", "2") })
+	err := stores[0].Update(t.Context(), func(reconcile.Reader) (w reconcile.Writes, err error) {
+		return w, try(t.Context(), stores[1], "k", "2")
+	})
 	if err != nil || get(t, stores[0], "k") != "a" {
 		t.Errorf("%v", err)
 	}
