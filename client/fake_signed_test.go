@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
 	"github.com/overlayd/overlayd/brc104"
-	"github.com/overlayd/overlayd/client"
+	"github.com/overlayd/overlayd/client/sqlitestate"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -79,6 +80,7 @@ func (f *fake) authenticate(auth *brc104.Server, w http.ResponseWriter, r *http.
 	}
 	if f.forge != nil {
 		f.forge(endpoint, n, a)
+		a.header.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
 	clear(w.Header())
 	for name, values := range a.header {
@@ -139,7 +141,7 @@ func (f *fake) allSigned(t testing.TB) {
 }
 
 // signedFollower is a follower of a new signing provider behind a socket.
-func signedFollower(t *testing.T, f *fake) (*run, client.State) {
+func signedFollower(t *testing.T, f *fake) (*run, *sqlitestate.Store) {
 	s := openState(t, t.TempDir())
 	return follower(f.serve(), s).as(newKey(1)), s
 }
