@@ -218,3 +218,8 @@ func TestG1_ComponentsGiveWhatTheWholeHistoryGives(t *testing.T) {
 		})
 	}
 }
+
+// generateAny makes a history of the shape that its number says.
+func generateAny(seed uint64) *spendtest.History {
+	return spendtest.Generate(seed, spendtest.Shape{NoProofs: seed%4 == 0, AllProofs: seed%4 == 1, Contradictions: seed%8 == 1})
+}

@@ -22,6 +22,32 @@ type Tx struct {
 	Result   spend.Result // Valid, Invalid or Limited
 }
 
+// Seal writes the bytes of a transaction and hashes them to its id. Lock scripts push eight bytes, which salt makes differ
+// between twins. There are at most 252 inputs and outputs.
+func Seal(t Tx, salt uint64) Tx {
+	raw := binary.LittleEndian.AppendUint32(nil, 1)
+	raw = append(raw, byte(len(t.Inputs)))
+	for _, in := range t.Inputs {
+		previous := in.TxID
+		slices.Reverse(previous[:])
+		raw = append(raw, previous[:]...)
+		raw = binary.LittleEndian.AppendUint32(raw, in.Index)
+		raw = append(raw, 0)
+		raw = binary.LittleEndian.AppendUint32(raw, in.Sequence)
+	}
+	raw = append(raw, byte(t.Outputs))
+	for i := range t.Outputs {
+		raw = binary.LittleEndian.AppendUint64(raw, 1)
+		raw = append(raw, 9, 8)
+		raw = binary.LittleEndian.AppendUint64(raw, salt+uint64(i))
+	}
+	t.Raw = binary.LittleEndian.AppendUint32(raw, t.LockTime)
+	once := sha256.Sum256(t.Raw)
+	t.ID = sha256.Sum256(once[:])
+	slices.Reverse(t.ID[:])
+	return t
+}
+
 // Claim is a proof of inclusion: it holds in a view whose header at Height has this root.
 type Claim struct {
 	TxID   spend.TxID
@@ -202,30 +228,7 @@ func (g *generator) tx(i int) Tx {
 	return g.seal(t)
 }
 
-// seal writes the bytes and hashes them. A random lock script of eight bytes keeps twins apart.
-func (g *generator) seal(t Tx) Tx {
-	raw := binary.LittleEndian.AppendUint32(nil, 1)
-	raw = append(raw, byte(len(t.Inputs)))
-	for _, in := range t.Inputs {
-		previous := in.TxID
-		slices.Reverse(previous[:])
-		raw = append(raw, previous[:]...)
-		raw = binary.LittleEndian.AppendUint32(raw, in.Index)
-		raw = append(raw, 0)
-		raw = binary.LittleEndian.AppendUint32(raw, in.Sequence)
-	}
-	raw = append(raw, byte(t.Outputs))
-	for range t.Outputs {
-		raw = binary.LittleEndian.AppendUint64(raw, 1)
-		raw = append(raw, 9, 8) // a push of eight bytes
-		raw = binary.LittleEndian.AppendUint64(raw, g.Uint64())
-	}
-	t.Raw = binary.LittleEndian.AppendUint32(raw, t.LockTime)
-	once := sha256.Sum256(t.Raw)
-	t.ID = sha256.Sum256(once[:])
-	slices.Reverse(t.ID[:])
-	return t
-}
+func (g *generator) seal(t Tx) Tx { return Seal(t, g.Uint64()) }
 
 // claim is the proof of a transaction in a block of its own. Two branches exist of each height.
 func (g *generator) claim(i, branch int) Claim {
