@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"crypto/sha256"
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/beef"
@@ -103,4 +104,9 @@ func previous(o spend.Outpoint) reconcile.Want { return reconcile.Want{Previous:
 // pay spends outputs in the usual way.
 func pay(from ...verifytest.Out) *verifytest.Tx {
 	return verifytest.Pay(verifytest.Payment{From: from})
+}
+
+func doubleHash(b []byte) [32]byte {
+	once := sha256.Sum256(b)
+	return sha256.Sum256(once[:])
 }
