@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/client"
@@ -20,6 +21,12 @@ is verified against the protocol, recorded in the state directory together with 
 position after it, and only then printed. Killed at any point and started again with
 the same --state, it goes on where it was; nothing is lost, and nothing is recorded
 twice.
+
+A service that knows its callers (brc103) is followed with --identity: every request is
+signed with that key, and no answer is believed that the provider's own key has not signed.
+stderr names the public key, which is what an operator grants. What one identity is told, and
+what everybody is, are kept apart in the state. The provider's key is the one of
+--expect-identity, or the first one seen, and never another afterwards.
 
 stdout has one JSON object a line, in order. A line that was recorded but whose page
 was not printed to its end when the process died is printed again by the next run, so
@@ -69,7 +76,8 @@ func newFollowCommand(e *env) *cobra.Command {
 		Short: "Follow a service as a verifying client, one JSON event a line",
 		Long:  followLong,
 		Example: "  overlayd follow http://127.0.0.1:8080 ls_catalogue --state ./state\n" +
-			`  overlayd follow https://overlay.example.com/api ls_catalogue --query '{"match":{"genre":"jazz"}}' --until-live`,
+			`  overlayd follow https://overlay.example.com/api ls_catalogue --query '{"match":{"genre":"jazz"}}' --until-live` + "\n" +
+			"  overlayd follow http://127.0.0.1:8080 ls_catalogue_members --identity ./me.key --state ./state",
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			return follow(c.Context(), e, args[0], args[1], f)
@@ -78,7 +86,7 @@ func newFollowCommand(e *env) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&f.state, "state", "", "directory of the durable state (default: a temporary one, removed at the end)")
 	flags.StringVar(&f.query, "query", "{}", "the query, as JSON")
-	flags.StringVar(&f.identity, "identity", "", "file with the key for a signed service (not available in this release)")
+	flags.StringVar(&f.identity, "identity", "", "`file` with the private key that signs the requests, for a service that knows its callers")
 	flags.StringVar(&f.expect, "expect-identity", "", "the provider's identity key (default: the one first seen, kept in the state)")
 	flags.StringVar(&f.onReset, "on-reset", "reopen", "after a reset or expiry: reopen (a new generation) or stop")
 	flags.BoolVar(&f.untilLive, "until-live", false, "end once everything the provider knows of is recorded")
@@ -92,9 +100,6 @@ func newFollowCommand(e *env) *cobra.Command {
 }
 
 func follow(ctx context.Context, e *env, url, service string, f followFlags) (err error) {
-	if f.identity != "" {
-		return errors.New("--identity: this client does not sign yet, and signed services are not available in this release of follow; follow a public service without it")
-	}
 	o := client.Options{
 		BaseURL: url, Service: service, Query: []byte(f.query),
 		UntilLive: f.untilLive, MaxBatches: f.maxBatches, RetryFor: f.retryFor, Limits: f.limits,
@@ -109,6 +114,12 @@ func follow(ctx context.Context, e *env, url, service string, f followFlags) (er
 	}
 	if f.maxBatches < 0 {
 		return usagef("--max-batches is %d; use 0 for no end, or a positive number", f.maxBatches)
+	}
+	if f.identity != "" {
+		if o.Key, err = signingKey(f.identity); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stderr, "overlayd: requests are signed by %x\n", o.Key.PubKey().SerializeCompressed())
 	}
 	dir := f.state
 	if dir == "" {
@@ -135,11 +146,28 @@ func follow(ctx context.Context, e *env, url, service string, f followFlags) (er
 		}
 		return nil
 	}
-	err = client.Follow(ctx, o)
-	if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+	switch err = client.Follow(ctx, o); {
+	case err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return nil // asked to stop
+	case errors.Is(err, client.ErrSigned):
+		return fmt.Errorf("%w: name its file with --identity", err)
+	case errors.Is(err, client.ErrPublic):
+		return fmt.Errorf("%w: leave out --identity", err)
 	}
 	return err
+}
+
+// signingKey reads the private key that signs a follower's requests.
+func signingKey(path string) (*secp256k1.PrivateKey, error) {
+	text, err := readSecret("--identity", path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseIdentity(path, text)
+	if err != nil {
+		return nil, err
+	}
+	return secp256k1.PrivKeyFromBytes(key.Serialize()), nil
 }
 
 // followTransport is a transport that goes through the proxy the environment

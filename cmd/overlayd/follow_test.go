@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,14 @@ func TestFollow_RefusesWithASentence(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = state.Close() }) // after the parallel cases
+	keys := t.TempDir()
+	secret := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(keys, name)
+		if err := errors.Join(os.WriteFile(path, []byte(text+"\n"), mode), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
 	const here = "http://127.0.0.1:1"
 	for _, c := range []struct {
 		name string
@@ -33,7 +43,12 @@ func TestFollow_RefusesWithASentence(t *testing.T) {
 		{"no service", []string{here}, exitUsage, "accepts 2 arg"},
 		{"unknown policy", []string{here, "ls", "--on-reset", "maybe"}, exitUsage, "use reopen or stop"},
 		{"negative batches", []string{here, "ls", "--max-batches", "-1"}, exitUsage, "--max-batches"},
-		{"signed", []string{here, "ls", "--identity", "key"}, exitFailed, "signed services are not available in this release"},
+		{"no key there", []string{here, "ls", "--identity", filepath.Join(locked, "none")}, exitFailed, "--identity cannot be read"},
+		{"key that others may read", []string{here, "ls", "--identity", secret("open.key", strings.Repeat("1", 64), 0o644)}, exitFailed, "run chmod 600"},
+		{"no key in the file", []string{here, "ls", "--identity", secret("no.key", "not a key", 0o600)}, exitFailed, "neither 64 hex characters nor WIF"},
+		{"key out of range", []string{here, "ls", "--identity", secret("zero.key", strings.Repeat("0", 64), 0o600)}, exitFailed, "out of range"},
+		{"key and nobody there", []string{here, "ls", "--retry-for", "1ms", "--identity", secret("good.key", strings.Repeat("1", 64), 0o600)}, exitFailed,
+			"requests are signed by 034f355bdcb7cc0af728ef3cceb9615d90684bb5b2ca5f859ab0f0b704075871aa"},
 		{"plain http elsewhere", []string{"http://example.com", "ls"}, exitFailed, "use https"},
 		{"query", []string{here, "ls", "--query", "{"}, exitFailed, "the query is not acceptable JSON"},
 		{"fraction in the query", []string{here, "ls", "--query", `{"a":1.5}`}, exitFailed, "the query is not acceptable JSON"},

@@ -82,7 +82,13 @@ func held(t *testing.T, dir string) (rows int, contexts []string) {
 			rows++
 		}
 	}
-	for entry, err := range state.Receipts(t.Context(), sources[0]) {
+	return rows, contextsOf(t, state, sources[0])
+}
+
+// contextsOf are the invalidations of a source, in the order received.
+func contextsOf(t *testing.T, state *sqlitestate.Store, source sqlitestate.Source) (contexts []string) {
+	t.Helper()
+	for entry, err := range state.Receipts(t.Context(), source) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +102,7 @@ func held(t *testing.T, dir string) (rows int, contexts []string) {
 			}
 		}
 	}
-	return rows, contexts
+	return contexts
 }
 
 // TestC3_FollowerAndProviderAreKilled follows the sample with the real program while both ends are killed with -9: the
