@@ -38,8 +38,8 @@ var ErrBusy = errors.New("this source is already being followed with this state"
 // ErrSigned says that the service takes authenticated requests only.
 var ErrSigned = errors.New("this service takes signed requests (brc103) only: follow it with a key")
 
-// ErrPublic says that the service takes no authenticated requests. The key's
-// identity was not shown to it.
+// ErrPublic says that the service takes no authenticated requests. None was sent
+// to it.
 var ErrPublic = errors.New("this service is for everybody and takes no signed requests: follow it without a key")
 
 // PaymentError says that the provider asked for money, which this profile

@@ -2,10 +2,13 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"testing"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
 	"github.com/overlayd/overlayd/client"
 	"github.com/overlayd/overlayd/client/sqlitestate"
@@ -108,6 +111,95 @@ func ExampleEvents() {
 	// client.Group
 	// client.SnapshotComplete
 	// client.Live
+}
+
+// A service that knows its callers is followed with a key. Every request is signed,
+// and no answer is believed that the named provider has not signed.
+func ExampleFollow_signed() {
+	base, provider, stop := exampleProvider()
+	defer stop()
+	provider.signing()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	state, err := sqlitestate.Open(ctx, dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer state.Close()
+	key, err := secp256k1.GeneratePrivateKey() // keep it: it is who you are
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	err = client.Follow(ctx, client.Options{
+		BaseURL: base, Service: "ls_signed", State: state, UntilLive: true,
+		Key: key, Identity: provider.caps.Identity,
+		On: func(_ context.Context, e client.Event) error {
+			if e, ok := e.(client.SnapshotComplete); ok {
+				fmt.Println("snapshot complete at", e.W)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sources, err := state.Sources(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("told to", len(sources[0].Principal)/2, "bytes of public key")
+	// Output:
+	// snapshot complete at 2
+	// told to 33 bytes of public key
+}
+
+// A new generation begins when the caller allows it; until its snapshot is whole,
+// the rows of the old one stay, visibly stale.
+func ExampleFollow_reset() {
+	base, provider, stop := exampleProvider()
+	defer stop()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	state, err := sqlitestate.Open(ctx, dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer state.Close()
+
+	options := client.Options{
+		BaseURL: base, Service: "ls_test", State: state, UntilLive: true,
+		On: func(_ context.Context, e client.Event) error {
+			if e, ok := e.(client.SnapshotComplete); ok {
+				fmt.Println("generation", e.Generation, "replaces", e.Replaces)
+			}
+			return nil
+		},
+	}
+	if err := client.Follow(ctx, options); err != nil {
+		log.Fatal(err)
+	}
+	provider.endAll(client.CodeResetRequired) // the provider cannot go on from here
+	err = client.Follow(ctx, options)
+	if ended, ok := errors.AsType[*client.EndedError](err); ok {
+		fmt.Println("ended:", ended.Ending.Code)
+	}
+	options.OnReset = client.Reopen
+	if err := client.Follow(ctx, options); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// generation 1 replaces 0
+	// ended: reset-required
+	// generation 2 replaces 1
 }
 
 // A provider's manifest says which services can be followed.
