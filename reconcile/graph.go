@@ -29,7 +29,7 @@ func (g graph) Tx(id spend.TxID) (*spend.Node, bool) {
 	n := &spend.Node{
 		ID: id, Inputs: row.Inputs, LockTime: row.LockTime, FirstRaw: row.FirstRaw, Trusted: row.Trusted,
 		Received: row.Received, ReceivedAt: row.ReceivedAt, Ready: row.Ready, ReadyAt: row.ReadyAt, Depth: row.Depth,
-		Result: spend.Result(row.Result), Settled: row.Settled, Covered: row.Covered, Included: row.included(),
+		Result: spend.Result(row.Result), Settled: row.Settled, Covered: row.Covered, Included: row.included(), Proved: row.proved(),
 	}
 	n.AnchoredAt, n.Anchored = row.anchor()
 	if row.Ready && !row.Settled && !row.Trusted {
@@ -68,10 +68,13 @@ func (t *txRow) included() bool {
 	return slices.ContainsFunc(t.Claims, func(p claimRow) bool { return p.Holds && p.Settled && p.Group != 0 })
 }
 
-// anchored reports whether any proof of it holds in the context in force.
-func (t *txRow) anchored() bool {
-	return t.Covered || slices.ContainsFunc(t.Claims, func(p claimRow) bool { return p.Holds && p.Group != 0 })
+// proved reports whether any proof of it holds in the context in force.
+func (t *txRow) proved() bool {
+	return slices.ContainsFunc(t.Claims, func(p claimRow) bool { return p.Holds && p.Group != 0 })
 }
+
+// anchored reports whether the context in force stands for it.
+func (t *txRow) anchored() bool { return t.Covered || t.proved() }
 
 func (g graph) Children(id spend.TxID) []spend.TxID {
 	var list []spend.TxID

@@ -69,8 +69,13 @@ func (e *engine) Load(ctx context.Context, j Job) (ev Evidence, err error) {
 }
 
 // gather walks from some transactions to whatever of their ancestry has a result,
-// an anchor or trust, and lists the rest, ancestors first.
+// an anchor or trust, and lists the rest, ancestors first. The target is listed in
+// any case.
 func (t *txn) gather(ev *Evidence, from []spend.TxID) {
+	wanted := spend.TxID{}
+	if len(from) == 1 {
+		wanted = from[0]
+	}
 	const (
 		entered = 1
 		left    = 2
@@ -93,8 +98,10 @@ func (t *txn) gather(ev *Evidence, from []spend.TxID) {
 		switch {
 		case row.Trusted || row.Result == byte(spend.Valid):
 			ev.Decided = append(ev.Decided, Fact{TxID: id, Valid: true})
+			t.present(ev, id, wanted)
 		case row.Result == byte(spend.Invalid):
 			ev.Decided = append(ev.Decided, Fact{TxID: id})
+			t.present(ev, id, wanted)
 		case row.anchored():
 			ev.Txs = append(ev.Txs, Prepared{ID: id, Raw: slices.Clone(t.get(key(spaceRaw, id))), Anchored: true})
 		default:
@@ -128,6 +135,14 @@ func (t *txn) gather(ev *Evidence, from []spend.TxID) {
 			state[f.id] = left
 			stack = stack[:len(stack)-1]
 		}
+	}
+}
+
+// present lists the target though it has a result: what is said about it is judged
+// by its bytes.
+func (t *txn) present(ev *Evidence, id, target spend.TxID) {
+	if row := t.tx(id); id == target && row != nil {
+		ev.Txs = append(ev.Txs, t.prepare(id, row))
 	}
 }
 
