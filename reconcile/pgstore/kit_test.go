@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/overlayd/overlayd/internal/pgtest"
 	"github.com/overlayd/overlayd/reconcile"
 	"github.com/overlayd/overlayd/reconcile/pgstore"
 	"github.com/overlayd/overlayd/reconcile/storetest"
@@ -32,18 +31,6 @@ func open(t testing.TB, pool *pgxpool.Pool) *pgstore.Backend {
 		}
 	})
 	return b
-}
-
-func instance(t *testing.T) storetest.Instance {
-	db := pgtest.NewEmpty(t)
-	b := open(t, db.Pool)
-	return storetest.Instance{Backend: b, Reopen: func(t *testing.T) reconcile.Backend {
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
-		b = open(t, db.Pool)
-		return b
-	}}
 }
 
 // try puts pairs of keys and values.

@@ -32,7 +32,7 @@ create table overlay_outputs (
     txid           bytea not null,
     output_index   bigint not null,
     state          text not null,
-    spender        bytea,             -- of a spent output
+    spender        bytea,             -- of a spent output; of a pending one who would spend it
     sources        bigint[] not null, -- numbers of the sources that list it
     since_revision bigint not null,   -- accepted revision of the last change
     primary key (part, txid, output_index)

@@ -25,7 +25,7 @@ CREATE TABLE overlay_outputs (
     txid           BLOB NOT NULL,
     output_index   INTEGER NOT NULL,
     state          TEXT NOT NULL,
-    spender        BLOB,               -- of a spent output
+    spender        BLOB,               -- of a spent output; of a pending one who would spend it
     sources        TEXT NOT NULL,      -- JSON array of source numbers
     since_revision INTEGER NOT NULL,   -- accepted revision of the last change
     PRIMARY KEY (txid, output_index)

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"modernc.org/sqlite"
 
@@ -65,7 +66,8 @@ type Backend struct {
 	write  *statements
 	read   *statements
 
-	gate ordered.Gate
+	gate    ordered.Gate
+	writing atomic.Pointer[sql.Tx] // the transaction of the Update under way
 	// Moments for tests, set before use: before and after COMMIT.
 	committing, committed func()
 }

@@ -55,6 +55,8 @@ func (b *Backend) Update(ctx context.Context, f func(reconcile.Reader) (reconcil
 		return fmt.Errorf("write the knowledge: %w", err)
 	}
 	defer tx.Rollback()
+	b.writing.Store(tx)
+	defer b.writing.Store(nil)
 	w, err := f(&reader{tx: tx, statements: b.write, update: true})
 	if err != nil {
 		return err
