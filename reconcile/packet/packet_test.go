@@ -145,12 +145,8 @@ type step struct {
 	Phase      string
 	Verified   *bool
 	Complete   bool
-	Changes    []struct {
-		Outpoint string
-		Present  bool
-		BEEF     string // name of evidence; the corpus's own for the transaction otherwise
-	}
-	Value map[string]json.RawMessage
+	Changes    []change
+	Value      map[string]json.RawMessage
 
 	// Only in this project's own cases.
 	BEEFs   []string // names of evidence, for the names of a receive
@@ -159,4 +155,11 @@ type step struct {
 	Index   *uint32
 	Spends  string
 	Outcome string
+}
+
+// change is one observation of a membership step.
+type change struct {
+	Outpoint string
+	Present  bool
+	BEEF     string // name of evidence; the corpus's own for the transaction otherwise
 }

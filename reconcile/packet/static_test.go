@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/beef"
+	"github.com/overlayd/overlayd/reconcile"
 	"github.com/overlayd/overlayd/reconcile/spend"
+	"github.com/overlayd/overlayd/reconcile/verify"
 )
 
 // outside are the transactions of the packet whose parents are not in it.
@@ -167,4 +169,55 @@ func TestR9_PublishedScripts(t *testing.T) {
 		t.Errorf("%d inputs, not 42", ran)
 	}
 	t.Logf("published packet: %d inputs; brc197Parent and brc197Funding are pre-verified: their parents lie outside the packet", ran)
+}
+
+// TestR9_PublishedPlacements proves the anchors, and the one inclusion in its own branch alone. The views of this package's own
+// tree are those of verify.Headers.
+func TestR9_PublishedPlacements(t *testing.T) {
+	t.Parallel()
+	w, v, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	headers, err := verify.NewHeaders(mustHex(t, v.Headers[0].Raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range v.Headers[1:] {
+		if err := headers.Add(mustHex(t, h.Raw)); err != nil {
+			t.Fatalf("header %s: %v", h.Label, err)
+		}
+	}
+	views := map[string]verify.View{}
+	for name, want := range map[string]reconcile.ChainView{
+		"base": {TipHeight: 101, MedianTimePast: 1000000096}, "included": {TipHeight: 102, MedianTimePast: 1000000097},
+		"fork": {TipHeight: 102, MedianTimePast: 1000000097}, "mature": {TipHeight: 110, MedianTimePast: 1000000105},
+	} {
+		if views[name], err = headers.View(w.views[name].tip); err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []reconcile.ChainView{views[name].Context(), w.view(name, name).Context()} {
+			if got.TipHeight != want.TipHeight || got.MedianTimePast != want.MedianTimePast || got.TipHash != v.Views[name].TipHash {
+				t.Errorf("view %s: %+v", name, got)
+			}
+		}
+	}
+	for _, p := range append(v.Anchors, v.Inclusion) {
+		f := w.tx(p.Name)
+		for name, view := range views {
+			for _, view := range []verify.View{view, w.view(name, name)} {
+				plan := verify.Plan(p.bytes(t), f.id, view, reconcile.Budget{})
+				if plan.Fault.Status != "" && !(p.Name == "B" && name != "included") || len(plan.Claims) != 1 || plan.Claims[0].TxID != f.id || plan.Claims[0].Height != p.Height {
+					t.Fatalf("%s in %s: %+v", p.Name, name, plan)
+				}
+				want := p.Name != "B" || name == "included"
+				if c := verify.Ask(view, plan.Claims)[0]; c.Holds != want || plan.Claims[0].Holds != want || !c.Known || c.Coinbase != (p.Name == "root") {
+					t.Errorf("%s in %s: %+v", p.Name, name, c)
+				}
+			}
+		}
+	}
+	for _, name := range v.PreverifiedRoots {
+		t.Logf("%s is trusted as the packet says: its parents are not in it", name)
+	}
 }

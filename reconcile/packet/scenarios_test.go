@@ -1,0 +1,78 @@
+package packet_test
+
+import (
+	"testing"
+)
+
+// TestR2_R3_R4_R5_R6_R7_R11_PublishedScenarios plays every published scenario on every store.
+func TestR2_R3_R4_R5_R6_R7_R11_PublishedScenarios(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, keep func(t *testing.T) keeper) {
+		w, _, ok := publishedWorld(t)
+		if !ok {
+			return
+		}
+		scenarios := publishedScenarios(t)
+		checkpoints, restarts := 0, 0
+		for _, s := range scenarios {
+			t.Run(s.Name, func(t *testing.T) {
+				p := playScenario(t, w, s, keep(t), false)
+				checkpoints, restarts = checkpoints+p.checkpoints, restarts+p.restarts
+			})
+		}
+		if len(scenarios) != 34 || checkpoints != 56 || restarts != 25 {
+			t.Errorf("%d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints, restarts)
+		}
+		t.Logf("published packet: %d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints, restarts)
+	})
+}
+
+// TestV2_RestartAfterEveryStep plays the scenarios with a restart after each step of them.
+func TestV2_RestartAfterEveryStep(t *testing.T) {
+	t.Parallel()
+	w, _, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	for _, s := range publishedScenarios(t) {
+		var steps []step
+		for _, st := range s.Steps {
+			if steps = append(steps, st); st.Op != "restart" {
+				steps = append(steps, step{Op: "restart"})
+			}
+		}
+		s.Steps = steps
+		t.Run(s.Name, func(t *testing.T) { playScenario(t, w, s, inMemory{}, false) })
+	}
+}
+
+// TestV3_ReversedCompletion plays the scenarios with the results of each step in the opposite order.
+func TestV3_ReversedCompletion(t *testing.T) {
+	t.Parallel()
+	w, _, ok := publishedWorld(t)
+	if !ok {
+		return
+	}
+	for _, s := range publishedScenarios(t) {
+		t.Run(s.Name, func(t *testing.T) { playScenario(t, w, s, inMemory{}, true) })
+	}
+}
+
+func publishedScenarios(t *testing.T) []scenario {
+	t.Helper()
+	var scenarios []scenario
+	published(t, "reconciliation-traces.json", &scenarios)
+	return scenarios
+}
+
+func playScenario(t *testing.T, w *world, s scenario, k keeper, reversed bool) *player {
+	t.Helper()
+	mine := *w
+	mine.t = t
+	p := newPlayer(t, &mine, k, s.NonFinal == nil || *s.NonFinal)
+	defer p.close()
+	p.watch, p.reversed = s.Watch, reversed
+	p.play(s.Steps)
+	p.audit()
+	return p
+}
