@@ -139,7 +139,9 @@ func Generate(seed uint64, s Shape) *History {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x5eed)), s: s, h: &History{Seed: seed}}
 	g.h.NonFinal = g.IntN(4) > 0
 	for i := range 1 + g.IntN(2) {
-		g.h.Roots = append(g.h.Roots, g.seal(Tx{Name: fmt.Sprintf("root%d", i), Outputs: 6, Result: spend.Valid}))
+		// A root spends what nobody knows: a transaction has an input.
+		outside := spend.Input{Outpoint: spend.Outpoint{TxID: sha256.Sum256([]byte("outside"))}, Sequence: 0xffffffff}
+		g.h.Roots = append(g.h.Roots, g.seal(Tx{Name: fmt.Sprintf("root%d", i), Inputs: []spend.Input{outside}, Outputs: 6, Result: spend.Valid}))
 	}
 	if g.s.Txs == 0 {
 		g.s.Txs = 10

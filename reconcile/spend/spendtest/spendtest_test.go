@@ -15,7 +15,7 @@ func TestM1_HistoriesAreWellFormed(t *testing.T) {
 	for seed := range uint64(200) {
 		h := Generate(seed, Shape{Contradictions: seed%2 == 0})
 		before := map[spend.TxID]bool{}
-		for _, x := range slices.Concat(h.Roots, h.Txs) {
+		for i, x := range slices.Concat(h.Roots, h.Txs) {
 			id, inputs, lock, outputs := parse(t, x.Raw)
 			if id != x.ID || lock != x.LockTime || outputs != x.Outputs || !slices.Equal(inputs, x.Inputs) {
 				t.Fatalf("history %d: %s does not say what its bytes say", seed, x.Name)
@@ -24,7 +24,7 @@ func TestM1_HistoriesAreWellFormed(t *testing.T) {
 				t.Fatalf("history %d: %s is there twice", seed, x.Name)
 			}
 			for _, in := range x.Inputs {
-				if !before[in.TxID] {
+				if !before[in.TxID] && i >= len(h.Roots) {
 					t.Fatalf("history %d: %s consumes what comes after it", seed, x.Name)
 				}
 			}
