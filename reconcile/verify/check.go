@@ -109,17 +109,29 @@ func (c *check) run(ctx context.Context) (status reconcile.ResultStatus, reason 
 	if status, reason := c.named(target); status != "" {
 		return status, reason
 	}
-	if valid, decided := c.valid[e.Job.Target]; e.Txs[target].Anchored || decided && valid {
-		return reconcile.Verified, ""
-	}
-	if len(e.Missing) > 0 {
-		c.dependencies = e.Missing
-		return reconcile.Unresolved, fmt.Sprintf("missing %s", e.Missing[0])
-	}
-	for i := range target + 1 { // parents come first: what follows is not behind the target
-		if status, reason := c.decide(ctx, i); status != "" {
-			return status, reason
+	// Parents come first. What stands behind the target is not its ancestor: the
+	// store wants to know of it too, and it says nothing about the candidate.
+	last := target == len(e.Txs)-1
+	if last {
+		if valid, decided := c.valid[e.Job.Target]; e.Txs[target].Anchored || decided && valid {
+			return reconcile.Verified, ""
 		}
+		if len(e.Missing) > 0 {
+			c.dependencies = e.Missing
+			return reconcile.Unresolved, fmt.Sprintf("missing %s", e.Missing[0])
+		}
+	}
+	for i := range e.Txs {
+		s, r := c.decide(ctx, i)
+		if s != "" && (last || s == reconcile.Cancelled || s == reconcile.Limited) {
+			return s, r
+		}
+		if i == target {
+			status, reason = s, r
+		}
+	}
+	if status != "" {
+		return status, reason
 	}
 	return reconcile.Verified, ""
 }

@@ -151,6 +151,32 @@ func TestR9_AncestorsDecide(t *testing.T) {
 	}
 }
 
+// A store may ask about more than the target and its ancestors.
+func TestR9_WhatStandsBesideIsDecidedToo(t *testing.T) {
+	t.Parallel()
+	c := verifytest.NewChain(t)
+	a, b := pay(c.Fund.Out(0)), pay(c.Fund.Out(1))
+	bad := verifytest.Pay(verifytest.Payment{From: []verifytest.Out{c.Fund.Out(2)}, Forged: true})
+	lost := pay(pay(c.Fund.Out(3)).Out(0))
+	s := newStore(t, c.Fund)
+	for _, tx := range []*verifytest.Tx{a, b, bad, lost} {
+		s.add(t, tx.Raw)
+	}
+	e := s.load(reconcile.Planned{Target: a.ID}, reconcile.Want{})
+	for _, tx := range []*verifytest.Tx{bad, lost, b} {
+		more := s.load(reconcile.Planned{Target: tx.ID}, reconcile.Want{})
+		e.Txs, e.Missing = append(e.Txs, more.Txs...), append(e.Missing, more.Missing...)
+	}
+	want := []reconcile.Fact{{TxID: a.ID, Valid: true}, {TxID: bad.ID}, {TxID: b.ID, Valid: true}}
+	if r := verify.New(verify.Config{}).Check(t.Context(), e); r.Status != reconcile.Verified || !slices.Equal(r.Facts, want) {
+		t.Errorf("%+v", r)
+	}
+	e.Job.Target = bad.ID
+	if r := verify.New(verify.Config{}).Check(t.Context(), e); r.Status != reconcile.Invalid || !slices.Equal(r.Facts, want) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // The scripts of one transaction are run once, whatever view a job is for.
 func TestR9_ResultsAreRemembered(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,7 @@ type outcome struct {
 // queue is one source's share of the pool.
 type queue struct {
 	jobs    []reconcile.Job
+	more    bool // the store may have jobs of it that are not here
 	running int
 	charged time.Duration // the more, the later its turn
 }
@@ -94,8 +95,8 @@ type running struct {
 	working  int               // flights that a worker has
 	drops    map[jobKey]int    // in this context
 	rests    map[jobKey]string // jobs not to be tried again in a context
+	waiting  map[jobKey]bool   // jobs in queues
 	context  string            // of the newest job that was seen
-	stale    bool              // there may be more work than is queued
 	finished []outcome         // to be recorded
 }
 
@@ -107,7 +108,7 @@ var errContext = errors.New("the context of the job is over")
 func (p *Pool) Run(ctx context.Context, store Work) error {
 	r := &running{
 		Pool: p, store: store, queues: map[reconcile.SourceID]*queue{}, flights: map[jobKey]flight{}, drops: map[jobKey]int{},
-		rests: map[jobKey]string{}, stale: true,
+		rests: map[jobKey]string{}, waiting: map[jobKey]bool{},
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var workers sync.WaitGroup
@@ -138,10 +139,15 @@ func (p *Pool) Run(ctx context.Context, store Work) error {
 	flush := time.NewTimer(time.Hour)
 	defer flush.Stop()
 	flush.Stop()
+	if err := r.fill(ctx, 0); err != nil {
+		return ended(ctx, err)
+	}
 	for {
-		if r.stale && r.queued == 0 {
-			if err := r.sweep(ctx); err != nil {
-				return ended(ctx, err)
+		for s, q := range r.queues {
+			if q.more && len(q.jobs) == 0 {
+				if err := r.fill(ctx, s); err != nil {
+					return ended(ctx, err)
+				}
 			}
 		}
 		for job, ok := r.next(); ok; job, ok = r.next() {
@@ -158,11 +164,8 @@ func (p *Pool) Run(ctx context.Context, store Work) error {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
-			r.stale = true
-			if r.queued > 0 {
-				if err := r.look(ctx); err != nil {
-					return ended(ctx, err)
-				}
+			if err := r.fill(ctx, 0); err != nil {
+				return ended(ctx, err)
 			}
 		case o := <-done:
 			r.finish(o)
@@ -206,41 +209,31 @@ func (p *Pool) work(ctx context.Context, store Work, job reconcile.Job) outcome 
 	return o
 }
 
-// sweep fills the queues, a few jobs for each source.
-func (r *running) sweep(ctx context.Context) error {
-	r.stale = false
-	most := 4 * r.v.c.Workers
-	var after reconcile.Cursor
+// fill takes a few jobs for each source, or for only one.
+func (r *running) fill(ctx context.Context, only reconcile.SourceID) error {
+	after := reconcile.Cursor{Source: only}
+	if q, ok := r.queues[only]; ok {
+		q.more = false
+	}
 	for {
-		jobs, next, err := r.store.Work(ctx, after, most+len(r.flights))
+		jobs, next, err := r.store.Work(ctx, after, r.most()+len(r.flights)+1)
 		if err != nil {
 			return err
 		}
 		full := reconcile.SourceID(0)
 		for _, j := range jobs {
-			r.meet(j.Context)
-			key := keyOf(j)
-			if f, ok := r.flights[key]; ok && f.context == j.Context {
-				continue
-			} else if ok {
-				f.stop(errContext)
-				r.stale = true // it comes again when it is back
-				continue
+			if only != 0 && j.Source != only {
+				return nil
 			}
-			if r.rests[key] == j.Context {
-				continue
-			}
-			q := r.queue(j.Source)
-			if len(q.jobs) >= most {
+			if !r.take(j) {
 				full = j.Source
 				break
 			}
-			q.jobs = append(q.jobs, j)
-			r.queued++
 		}
 		switch {
+		case full != 0 && only != 0:
+			return nil
 		case full != 0:
-			r.stale = true
 			after = reconcile.Cursor{Source: full + 1}
 		case next == (reconcile.Cursor{}):
 			return nil
@@ -250,13 +243,26 @@ func (r *running) sweep(ctx context.Context) error {
 	}
 }
 
-// look reads the first job only, to learn of a new context while there are queues.
-func (r *running) look(ctx context.Context) error {
-	jobs, _, err := r.store.Work(ctx, reconcile.Cursor{}, 1)
-	if err == nil && len(jobs) > 0 {
-		r.meet(jobs[0].Context)
+// most is how many jobs of one source are kept in memory.
+func (r *running) most() int { return 4 * r.v.c.Workers }
+
+// take puts a job into its queue unless it is under way; false when the queue is
+// full.
+func (r *running) take(j reconcile.Job) bool {
+	r.meet(j.Context)
+	key := keyOf(j)
+	if _, flying := r.flights[key]; flying || r.waiting[key] || r.rests[key] == j.Context {
+		return true
 	}
-	return err
+	q := r.queue(j.Source)
+	if len(q.jobs) >= r.most() {
+		q.more = true
+		return false
+	}
+	q.jobs = append(q.jobs, j)
+	r.waiting[key] = true
+	r.queued++
+	return true
 }
 
 // meet notices another context: what was begun under the old one is in vain.
@@ -270,14 +276,12 @@ func (r *running) meet(id string) {
 	for _, f := range r.flights {
 		if f.context != id {
 			f.stop(errContext)
-			r.stale = true
 		}
 	}
+	clear(r.waiting)
+	r.queued = 0
 	for _, q := range r.queues {
-		q.jobs = nil
-	}
-	if r.queued > 0 {
-		r.queued, r.stale = 0, true
+		q.jobs, q.more = nil, true
 	}
 }
 
@@ -322,6 +326,7 @@ func (r *running) next() (reconcile.Job, bool) {
 	}
 	j := best.jobs[0]
 	best.jobs = best.jobs[1:]
+	delete(r.waiting, keyOf(j))
 	best.running++
 	best.charged += estimate(j)
 	r.queued--
@@ -357,7 +362,7 @@ func (r *running) finish(o outcome) {
 		r.drop(key, o.job.Context)
 	case o.result.Status == reconcile.Cancelled || o.result.Status == reconcile.ContextChanged:
 		r.land(key)
-		r.stale = true
+		q.more = true // it is listed again
 	default:
 		r.finished = append(r.finished, o)
 	}
@@ -377,7 +382,7 @@ func (r *running) drop(key jobKey, id string) {
 	if r.drops[key]++; r.drops[key] >= dropsMost {
 		r.rests[key] = id
 	}
-	r.stale = true
+	r.queues[key.source].more = true
 }
 
 // record hands results to the store. A commit whose outcome is unknown is simply
