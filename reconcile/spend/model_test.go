@@ -24,7 +24,8 @@ type model struct {
 
 	published    map[spend.TxID]spend.Outcome
 	replacements map[spend.TxID]spend.Replacement
-	selected     int // members that were selected from, over the whole run
+	selected     int   // members that were selected from, over the whole run
+	broken       error // the first selection that is none
 }
 
 type reported struct {
@@ -228,7 +229,10 @@ func (m *model) publish(changed []spend.TxID) {
 	for _, p := range spend.Expand(m, changed, 0) {
 		p.Views, p.Now, p.NonFinal = m.views, m.views[len(m.views)-1], m.nonFinal
 		m.selected += len(p.Members)
-		sel := spend.Select(&p.Component)
+		sel, err := checked(&p.Component)
+		if err != nil && m.broken == nil {
+			m.broken = err
+		}
 		for _, o := range sel.Outcomes {
 			m.published[o.ID] = o
 			delete(m.replacements, o.ID)

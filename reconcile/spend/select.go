@@ -49,16 +49,17 @@ type selector struct {
 	broken   []bool    // of the border: see contradict
 
 	// The history.
-	final    []bool // in the view at hand
-	arrived  []bool
-	state    []phase
-	holder   []int32 // of each outpoint number, or -1
-	eligible []bool
-	at       []uint64 // meaningful when eligible
-	old      []int32  // whom a member replaced, or -1
-	next     []int32  // who replaced it, or -1
-	links    []Replacement
-	queue    ranked
+	final     []bool // in the view at hand
+	arrived   []bool
+	state     []phase
+	holder    []int32 // of each outpoint number, or -1
+	eligible  []bool
+	at        []uint64 // meaningful when eligible
+	old       []int32  // whom a member replaced, or -1
+	next      []int32  // who replaced it, or -1
+	links     []Replacement
+	replacers []int32 // of each link, the new version
+	queue     ranked
 }
 
 func (s *selector) tx(i int32) *Tx {
@@ -323,6 +324,7 @@ func (s *selector) consider(i int32, f uint64) {
 			s.holder[n] = -1
 		}
 		s.old[i], s.next[h] = h, i
+		s.replacers = append(s.replacers, i)
 		s.links = append(s.links, Replacement{Previous: s.tx(h).ID, Next: s.tx(i).ID, At: f})
 	default:
 		s.state[i] = conflicted

@@ -36,11 +36,10 @@ func (s *selector) rebuild() Selection {
 func (s *selector) order() []int32 {
 	base := make([]int32, s.m)
 	for i := range base {
-		b := int32(i)
-		for s.old[b] >= 0 {
-			b = s.old[b]
-		}
-		base[i] = b
+		base[i] = int32(i)
+	}
+	for _, next := range s.replacers { // in the order of the history: the base of the old one is known
+		base[next] = base[s.old[next]]
 	}
 	sorted := slices.Clone(s.byRank)
 	slices.SortStableFunc(sorted, func(a, b int32) int {
@@ -165,7 +164,9 @@ func (s *selector) conflicts(i int32) []TxID {
 		if len(s.spenders[n]) == 1 {
 			continue
 		}
-		for _, j := range s.rivals(n) {
+		rivals := s.rivals(n)
+		list = slices.Grow(list, len(rivals))
+		for _, j := range rivals {
 			if j != i {
 				list = append(list, s.tx(j).ID)
 			}

@@ -189,7 +189,7 @@ func spell(what string, i int, words []string) string {
 }
 
 // MaxConflicts bounds the list of conflicts of one outcome. Who holds its input is always named by Other.
-const MaxConflicts = 64
+const MaxConflicts = 16
 
 // Outcome is what selection says of one transaction.
 type Outcome struct {
