@@ -73,7 +73,7 @@ func (s *store) load(p reconcile.Planned, want reconcile.Want) reconcile.Evidenc
 			parent, known := s.raws[o.TxID]
 			if !known || uint64(in.Index) >= uint64(len(parent.Outputs)) {
 				out.Parents = append(out.Parents, reconcile.Coin{})
-				if !out.Anchored {
+				if !out.Anchored && !decided[id] {
 					e.Missing = append(e.Missing, o)
 				}
 				continue
