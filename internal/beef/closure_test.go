@@ -13,7 +13,7 @@ import (
 	"github.com/bsv-blockchain/go-sdk/chainhash"
 )
 
-func TestJ7_ClosureOfEveryVector(t *testing.T) {
+func TestX1_ClosureOfEveryVector(t *testing.T) {
 	t.Parallel()
 	known := chainRoots()
 	proofs := 0
@@ -76,7 +76,7 @@ func TestJ7_ClosureOfEveryVector(t *testing.T) {
 }
 
 // Closure and go-sdk agree on where a path leads.
-func TestJ7_RootsAreThoseOfTheLibrary(t *testing.T) {
+func TestX1_RootsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for _, v := range vectors(t) {
@@ -107,7 +107,7 @@ func TestJ7_RootsAreThoseOfTheLibrary(t *testing.T) {
 	}
 }
 
-func TestJ7_WhatIsNotInTheBundle(t *testing.T) {
+func TestX1_WhatIsNotInTheBundle(t *testing.T) {
 	t.Parallel()
 	data := readHex(t, "../sample/data/main-814435.hex")
 	parent := txid(t, "3ecead27a44d013ad1aae40038acbb1883ac9242406808bb4667c15b4f164eac")
@@ -152,7 +152,7 @@ func bundleOf(t *testing.T, path string, raw []byte) *Bundle {
 	return b
 }
 
-func TestJ7_BrokenPaths(t *testing.T) {
+func TestX1_BrokenPaths(t *testing.T) {
 	t.Parallel()
 	raw := unhex(t, rawTx)
 	m, err := ParseTx(raw)
@@ -209,7 +209,7 @@ func TestJ7_BrokenPaths(t *testing.T) {
 }
 
 // A transaction as long as a tree node proves nothing.
-func TestJ7_TreeNodesAreNoTransactions(t *testing.T) {
+func TestX1_TreeNodesAreNoTransactions(t *testing.T) {
 	t.Parallel()
 	raw := binary.LittleEndian.AppendUint32(nil, 1)
 	raw = append(raw, 1)
@@ -231,7 +231,7 @@ func TestJ7_TreeNodesAreNoTransactions(t *testing.T) {
 	}
 }
 
-func FuzzJ7_Closure(f *testing.F) {
+func FuzzX1_Closure(f *testing.F) {
 	for _, v := range vectors(f) {
 		f.Add(v.data)
 	}

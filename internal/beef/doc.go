@@ -29,12 +29,12 @@
 //     unknown flags are refused.
 //   - J5: an Atomic BEEF proves its own subject and nothing else.
 //   - J6: what parses re-encodes ([Bundle.V2]) to a fixed point.
-//   - J7: [Bundle.Closure] gives every transaction of the bundle that the target
+//   - X1: [Bundle.Closure] gives every transaction of the bundle that the target
 //     descends from, parents first, and nothing else; a path counts only when it
 //     is whole and agrees with itself.
-//   - J8: running a script takes bounded time and memory, whatever the script
+//   - X2: running a script takes bounded time and memory, whatever the script
 //     says: its cost is followed before it runs ([ErrLimit]).
-//   - J9: an unlocking script that does more than push unlocks nothing.
+//   - X3: an unlocking script that does more than push unlocks nothing.
 //
 // # What is promised
 //

@@ -25,7 +25,7 @@ func spending(unlocking []byte) []byte {
 	return append(raw, 0, 0, 0, 0)
 }
 
-func TestJ9_UnlockingScriptsOnlyPush(t *testing.T) {
+func TestX3_UnlockingScriptsOnlyPush(t *testing.T) {
 	t.Parallel()
 	always := []byte{script.OpTRUE}
 	for name, c := range map[string]struct {
@@ -77,7 +77,7 @@ func hostile() map[string][]byte {
 	}
 }
 
-func TestJ8_HostileScriptsAreNotRun(t *testing.T) {
+func TestX2_HostileScriptsAreNotRun(t *testing.T) {
 	// Not parallel: it measures the whole process.
 	for name, locking := range hostile() {
 		var before, after runtime.MemStats
@@ -94,7 +94,7 @@ func TestJ8_HostileScriptsAreNotRun(t *testing.T) {
 }
 
 // What makes no element grow, but takes long.
-func TestJ8_WorkIsCounted(t *testing.T) {
+func TestX2_WorkIsCounted(t *testing.T) {
 	t.Parallel()
 	for name, locking := range map[string][]byte{
 		"hashing and hashing":  append(bytes.Repeat([]byte{script.OpDUP, script.OpCAT}, 18), bytes.Repeat([]byte{script.OpDUP, script.OpHASH256, script.OpDROP}, 100)...),
@@ -111,7 +111,7 @@ func TestJ8_WorkIsCounted(t *testing.T) {
 	}
 }
 
-func TestJ8_OrdinaryScriptsAreRun(t *testing.T) {
+func TestX2_OrdinaryScriptsAreRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ unlocking, locking string }{
 		"a sum":             {"525355", "93935a87"},
@@ -135,7 +135,7 @@ func TestJ8_OrdinaryScriptsAreRun(t *testing.T) {
 
 // The meter follows what the engine does: on scripts without signatures both
 // come to the same end, and none of what the engine takes is too much.
-func TestJ8_MeterFollowsTheEngine(t *testing.T) {
+func TestX2_MeterFollowsTheEngine(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(192, 193))
 	good := 0
@@ -222,7 +222,7 @@ func randomScript(rng *rand.Rand) []byte {
 	return s
 }
 
-func FuzzJ8_Meter(f *testing.F) {
+func FuzzX2_Meter(f *testing.F) {
 	f.Add([]byte{script.Op1}, []byte{script.OpDUP, script.OpCAT})
 	for _, s := range []string{"525355", "04aabbccdd"} {
 		b, err := hex.DecodeString(s)
