@@ -1,0 +1,13 @@
+package pgstore_test
+
+import (
+	"testing"
+
+	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/reconcile/storetest"
+)
+
+// BenchmarkReconcileUpdate is one commit of 256 groups at the level of keys.
+func BenchmarkReconcileUpdate(b *testing.B) {
+	storetest.BenchmarkUpdate(b, open(b, pgtest.NewEmpty(b).Pool))
+}
