@@ -28,6 +28,9 @@ type Receive struct {
 	// Context is the id of the view under which the plan's claims were asked. A
 	// commit under another one is refused with context-changed.
 	Context string
+	// Fresh refuses a batch that repeats an id, also with the same bytes, with
+	// StatusInvalid. Otherwise a repeated group changes nothing.
+	Fresh bool
 	// Attach is committed with the batch and is not in the key.
 	Attach Attach
 }
@@ -235,6 +238,7 @@ const (
 	StatusEquivocation   Status = "equivocation"
 	StatusLimited        Status = "limited"
 	StatusContextChanged Status = "context-changed"
+	StatusInvalid        Status = "invalid" // the batch breaks a rule of its source's order
 )
 
 // Committed is the answer to a commit. Revision is where the store was after the

@@ -24,7 +24,6 @@ func refuse(status Status, reason string) *refusal { return &refusal{status: sta
 // Mistakes of the caller: no peer can cause them once a batch was judged.
 var (
 	errScope    = errors.New("the batch has another scope than its generation")
-	errSequence = errors.New("the groups of the batch are out of order")
 	errSource   = errors.New("there is no such source")
 	errPhase    = errors.New("a batch has the phase snapshot, live or finite")
 	errPlan     = errors.New("the plan does not belong to the batch")
@@ -139,6 +138,9 @@ func (a *arrival) sort() (*refusal, error) {
 		}
 		hash := groupHash(group)
 		seen, equal := known(0, group.ID, hash)
+		if seen && equal && a.m.Fresh {
+			return refuse(StatusInvalid, "a group is repeated: "+group.ID), a.err
+		}
 		if seen && equal {
 			continue
 		}
@@ -149,16 +151,19 @@ func (a *arrival) sort() (*refusal, error) {
 			continue
 		}
 		if group.Sequence < last && (g.Tail > 0 || len(a.fresh) > 0) {
-			return nil, errSequence
+			return refuse(StatusInvalid, "the groups are out of order"), a.err
 		}
 		if a.phase == 0 && (g.Received || g.Any && group.Sequence < g.Through) {
-			return nil, errSequence
+			return refuse(StatusInvalid, "a snapshot group came after its snapshot, or below what was read"), a.err
 		}
 		for j := range group.Observations {
 			o := &group.Observations[j]
 			h := sha256.Sum256(o.Canonical)
-			if seen, equal := known(1, o.ID, h); seen && !equal {
+			switch seen, equal := known(1, o.ID, h); {
+			case seen && !equal:
 				return a.equivocation(o.ID, o.Canonical), a.err
+			case seen && a.m.Fresh:
+				return refuse(StatusInvalid, "an observation is repeated: "+o.ID), a.err
 			}
 			note(1, o.ID, h)
 			if o.BEEF == nil {

@@ -29,12 +29,15 @@ func membershipTable(_ *testing.T, k *Kit) {
 	k.Want("through", g.Through, 9)
 	k.Want("W", g.W, 5)
 	k.Want("complete", g.Received && g.Complete, true)
-	// Groups out of order are the caller's mistake and change nothing.
-	before := k.Revision()
-	if c, err := reconcile.Settle(k.ctx, k.Store, k.Live(s, G("l12", 12), G("l11", 11))); err == nil {
-		k.Errorf("groups out of order became %+v", c)
-	}
-	k.Want("revision", k.Revision(), before)
+	// What breaks the order changes nothing.
+	k.Refused(k.Live(s, G("l12", 12), G("l11", 11)), reconcile.StatusInvalid)
+	k.Refused(k.Snapshot(s, false, G("p3", 20)), reconcile.StatusInvalid)
+	again := k.Live(s, G("l9", 9, k.Lists("l9a", x, 1), k.Withdraws("l9b", x.Out(1))))
+	again.Fresh = true
+	k.Refused(again, reconcile.StatusInvalid)
+	again = k.Live(s, G("l10", 10, k.Lists("l9a", x, 1)))
+	again.Fresh = true
+	k.Refused(again, reconcile.StatusInvalid)
 	// Whose row a membership is, its observation says; two sources do not meet.
 	b := k.Source("b")
 	k.Commit(k.Live(b, G("g", 1, k.Lists("b1", x, 0))))
