@@ -23,12 +23,12 @@ func refuse(status Status, reason string) *refusal { return &refusal{status: sta
 
 // Mistakes of the caller: no peer can cause them once a batch was judged.
 var (
-	errScope    = errors.New("the batch has another scope than its generation")
-	errSource   = errors.New("there is no such source")
-	errPhase    = errors.New("a batch has the phase snapshot, live or finite")
-	errPlan     = errors.New("the plan does not belong to the batch")
-	errContext  = errors.New("the id of a context has 1 to 256 bytes")
-	errBody     = errors.New("an observation needs its canonical bytes")
+	errScope   = errors.New("the batch has another scope than its generation")
+	errSource  = errors.New("there is no such source")
+	errPhase   = errors.New("a batch has the phase snapshot, live or finite")
+	errPlan    = errors.New("the plan does not belong to the batch")
+	errContext = errors.New("the id of a context has 1 to 256 bytes")
+	errBody    = errors.New("an observation needs its canonical bytes")
 )
 
 // phases are the phases as they are numbered.
