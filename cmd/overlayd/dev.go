@@ -52,7 +52,9 @@ func newDevCommand(e *env) *cobra.Command {
 			"loads a sample catalogue and serves it, with a page at /demo/ that shows it. When requests are answered it\n" +
 			"prints one line of JSON on stdout.\n" +
 			"Ctrl-C stops everything it started. A second start on the same --data goes on where the first ended: same\n" +
-			"database, identity, epochs, chain and ports.",
+			"database, identity, epochs, chain and ports.\n\n" +
+			"Where the sample's Merkle paths lead to is in --data too, for `overlayd follow --reconcile`: " + rootsName + " (--roots)\n" +
+			"with the small sample, " + headersName + " (--headers) with a generated one.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return dev(c.Context(), e, c, &o) },
 	}
@@ -255,7 +257,7 @@ func (f *folder) load(ctx context.Context, e *env, log *slog.Logger, store *live
 		return err
 	}
 	if f.state.LoadedInto == before.Epoch {
-		return nil
+		return f.keepChain(ctx)
 	}
 
 	start := time.Now()
@@ -269,7 +271,7 @@ func (f *folder) load(ctx context.Context, e *env, log *slog.Logger, store *live
 	lines, sink := io.Pipe()
 	made := make(chan error, 1)
 	go func() { // ends when everything is written, or when the reader goes away
-		err := generateSample(ctx, sink, f.state.Sample, f.state.SampleNow)
+		err := f.generate(ctx, sink)
 		sink.CloseWithError(err)
 		made <- err
 	}()

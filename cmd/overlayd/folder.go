@@ -15,7 +15,8 @@ import (
 )
 
 // folder is what dev keeps between starts: the lock, the state, and beside them
-// identity.key, operator.token, feeds.state (the state file) and postgres/.
+// identity.key, operator.token, feeds.state (the state file), roots.ndjson or
+// headers.bin, and postgres/.
 type folder struct {
 	dir   string
 	lock  *os.File

@@ -62,8 +62,8 @@ const (
 )
 
 // generateSample writes the sample of dev named by name, with expiries counted
-// from now.
-func generateSample(ctx context.Context, w io.Writer, name string, now uint64) error {
+// from now, and gives the headers of its chain, when it has any, to onBlock.
+func generateSample(ctx context.Context, w io.Writer, name string, now uint64, onBlock func(uint32, sample.Header)) error {
 	switch name {
 	case sampleNone:
 		return nil
@@ -74,5 +74,5 @@ func generateSample(ctx context.Context, w io.Writer, name string, now uint64) e
 	if err != nil {
 		return fmt.Errorf("the sample %q is neither none, small nor a number of groups", name)
 	}
-	return sample.Generate(ctx, w, sample.Options{Seed: sampleSeed, Groups: n, Now: now})
+	return sample.Generate(ctx, w, sample.Options{Seed: sampleSeed, Groups: n, Now: now, OnBlock: onBlock})
 }
