@@ -23,10 +23,10 @@ import (
 	"github.com/overlayd/overlayd/reconcile/storetest"
 )
 
-func TestR7_BackendOnPostgres(t *testing.T) {
+func TestR7_SuiteOnPostgres(t *testing.T) {
 	t.Parallel()
 	db, partitions := pgtest.NewEmpty(t), new(atomic.Int32)
-	storetest.RunBackend(t, func(t *testing.T) storetest.Instance {
+	storetest.Run(t, func(t *testing.T) storetest.Instance {
 		o := pgstore.Options{Partition: reconcile.Partition{Application: "shop", Account: fmt.Sprint(partitions.Add(1)), Access: "local"}}
 		make := func(t *testing.T) *pgstore.Backend {
 			b, err := pgstore.Open(t.Context(), db.Pool, o)

@@ -71,9 +71,9 @@ func get(t testing.TB, b reconcile.Backend, key string) (value string) {
 	return value
 }
 
-func TestR7_BackendOnSQLite(t *testing.T) {
+func TestR7_SuiteOnSQLite(t *testing.T) {
 	t.Parallel()
-	storetest.RunBackend(t, instance)
+	storetest.Run(t, instance)
 }
 
 func TestQ2_OneWriter(t *testing.T) {
