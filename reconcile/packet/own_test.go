@@ -62,7 +62,10 @@ func TestR9_OwnVectors(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, keep func(t *testing.T) keeper) {
 		for _, c := range ownCases(t) {
-			t.Run(c.Name, func(t *testing.T) { playOwn(t, c, keep(t), false) })
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				playOwn(t, c, keep(t), false)
+			})
 		}
 	})
 }

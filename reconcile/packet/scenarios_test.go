@@ -1,6 +1,7 @@
 package packet_test
 
 import (
+	"sync/atomic"
 	"testing"
 )
 
@@ -13,17 +14,21 @@ func TestR2_R3_R4_R5_R6_R7_R11_PublishedScenarios(t *testing.T) {
 			return
 		}
 		scenarios := publishedScenarios(t)
-		checkpoints, restarts := 0, 0
-		for _, s := range scenarios {
-			t.Run(s.Name, func(t *testing.T) {
-				p := playScenario(t, w, s, keep(t), false)
-				checkpoints, restarts = checkpoints+p.checkpoints, restarts+p.restarts
-			})
+		var checkpoints, restarts atomic.Int64
+		t.Run("scenarios", func(t *testing.T) {
+			for _, s := range scenarios {
+				t.Run(s.Name, func(t *testing.T) {
+					t.Parallel()
+					p := playScenario(t, w, s, keep(t), false)
+					checkpoints.Add(int64(p.checkpoints))
+					restarts.Add(int64(p.restarts))
+				})
+			}
+		})
+		if len(scenarios) != 34 || checkpoints.Load() != 56 || restarts.Load() != 25 {
+			t.Errorf("%d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints.Load(), restarts.Load())
 		}
-		if len(scenarios) != 34 || checkpoints != 56 || restarts != 25 {
-			t.Errorf("%d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints, restarts)
-		}
-		t.Logf("published packet: %d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints, restarts)
+		t.Logf("published packet: %d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints.Load(), restarts.Load())
 	})
 }
 

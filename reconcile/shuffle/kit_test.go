@@ -380,11 +380,18 @@ func (p *run) play(patient bool) {
 			p.restart()
 		}
 	}
+}
+
+// end holds the last state against the oracle and an audit.
+func (p *run) end() {
+	p.t.Helper()
+	p.oracle()
 	differences, err := p.store.Audit(p.ctx)
 	p.must(err)
 	if len(differences) > 0 {
 		p.fatal("audit: %+v", differences)
 	}
+	p.must(p.store.Close())
 }
 
 // again hands in a result for the second time. It must not matter.
