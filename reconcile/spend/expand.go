@@ -9,7 +9,7 @@ type Covering struct {
 }
 
 // Cover keeps the ancestor closure of what the current view includes: changed are transactions that became known, or whose
-// Settled or Included is another now. It lists, by ascending id, those whose Covered must change.
+// Included is another now. It lists, by ascending id, those whose Covered must change.
 func Cover(g Graph, changed []TxID) []Covering {
 	c := read(g)
 	was := map[TxID]bool{}
@@ -21,7 +21,7 @@ func Cover(g Graph, changed []TxID) []Covering {
 			if n == nil || n.Trusted {
 				continue
 			}
-			covered := n.Settled && n.Included || slices.ContainsFunc(g.Children(id), func(child TxID) bool {
+			covered := n.Included || slices.ContainsFunc(g.Children(id), func(child TxID) bool {
 				x := c.node(child)
 				return x != nil && x.Covered
 			})

@@ -28,7 +28,7 @@ type Node struct {
 	Settled  bool // a group that carries it was verified whole
 	Proved   bool // a proof of it holds in the current view, whatever becomes of the group that brought it
 	Included bool // Proved, and a group that brought the proof was verified whole
-	Covered  bool // Settled and Included, or a child is Covered: the ancestor closure of the current view's choices
+	Covered  bool // Included, or a child is Covered: the ancestor closure of the current view's choices
 
 	// Stuck says that it is not Settled and that every group which could still settle it waits for a member whose result is
 	// limited or unresolved. It holds no barrier then: a group that never ends must not stop what others prove.

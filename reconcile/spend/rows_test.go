@@ -273,3 +273,23 @@ func TestR6_AMatureVersionIsNotReplaced(t *testing.T) {
 	s.later(104)
 	s.want("N selected-non-final", "R conflicting N")
 }
+
+// Who lost to a final version has lost for good in the history, also when a reorganisation leaves that version behind its
+// lock time and not its rival.
+func TestR6_ALostReservationIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, true)
+	s.tx("N", 105, "root:1/1")
+	s.tx("R", 103, "root:1/2")
+	s.receive("N")
+	s.verify("N")
+	s.later(105)
+	s.receive("R")
+	s.verify("R")
+	s.later(101)
+	s.later(103)
+	s.want("N selected-non-final", "R conflicting N")
+	if o := s.outcome("R"); o.Replaced {
+		t.Error("R replaced a version that had been final when it came")
+	}
+}

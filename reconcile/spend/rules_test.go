@@ -270,6 +270,46 @@ func TestG9_ReadinessStays(t *testing.T) {
 	t.Logf("%d readings", looked)
 }
 
+// A parent that was a chain anchor has no place in its child's depth; when the proof goes with its group, it has.
+func TestG9_ALostAnchorDeepensItsChildren(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, true)
+	s.tx("P", 0, "root:0")
+	s.tx("C", 0, "P:0")
+	s.later(101, "P")
+	s.batch(s.group("P*"), s.group("C", "[P]"))
+	c := s.m.nodes[s.txs["C"].ID]
+	if !c.Ready || c.ReadyAt != 2 || c.Depth != 0 {
+		t.Fatalf("C is ready at %d, depth %d", c.ReadyAt, c.Depth)
+	}
+	s.finish(0, "quarantine")
+	s.check()
+	if !c.Ready || c.ReadyAt != 2 || c.Depth != 1 {
+		t.Errorf("C is ready at %d, depth %d, without its parent's proof", c.ReadyAt, c.Depth)
+	}
+}
+
+// A group stands on all of its targets: when one loses the proof that stood for its ancestors, the others lose the group.
+func TestG9_ALostProofTakesTheGroupAlong(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, true)
+	s.tx("gone", 0, "root:9")
+	s.tx("C", 0, "gone:0")
+	s.tx("A", 0, "root:0")
+	s.later(101, "C")
+	s.batch(s.group("C*"))
+	s.batch(s.group("A", "C"))
+	s.verify("A", "C")
+	s.want("A selected-final", "C included")
+	if n := s.m.nodes[s.txs["A"].ID]; !n.Ready || n.ReadyAt != 3 {
+		t.Fatalf("A is ready at %d", n.ReadyAt)
+	}
+	s.open = []spend.GroupID{1}
+	s.finish(0, "quarantine")
+	s.check()
+	s.want("A unresolved", "C unresolved gone")
+}
+
 func TestG9_OrderOfCandidates(t *testing.T) {
 	t.Parallel()
 	id := func(b byte) spend.TxID { return spend.TxID{0: b} }
