@@ -85,15 +85,36 @@ func (r *runner) left(ctx context.Context) (left, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if projected < at.Accepted {
-			left = fmt.Errorf("the projector %q is at revision %d of %d", name, projected, at.Accepted)
+		if projected >= at.Accepted {
+			continue
 		}
+		failure, err := r.failure(ctx, name)
+		if err != nil || failure == "" { // it is on its way
+			return errBusy, err
+		}
+		left = fmt.Errorf("the projector %q is at revision %d of %d: %s", name, projected, at.Accepted, failure)
 	}
 	pending, err := r.pending(ctx)
 	if pending == nil || err != nil {
 		return left, err
 	}
 	return errors.Join(pending, left), nil
+}
+
+// failure is what a projector's last attempt failed with.
+func (r *runner) failure(ctx context.Context, name string) (text string, err error) {
+	snap, err := r.store.Read(ctx, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	counts, err := snap.Counts()
+	for _, p := range counts.Projectors {
+		if p.Name == name {
+			text = p.Failure
+		}
+	}
+	return text, err
 }
 
 // pending is what waits for evidence; nil when nothing does.

@@ -102,7 +102,7 @@ func (w *wallet) untilLive() error {
 }
 
 // long is the patience of a test that runs on the clock of its bubble.
-const long = 48 * time.Hour
+const long = 10 * time.Minute
 
 // await returns when holds says yes, which is asked again after every event.
 func (w *wallet) await(what string, holds func() bool) {
@@ -116,7 +116,7 @@ func (w *wallet) await(what string, holds func() bool) {
 		if holds() {
 			return
 		}
-		again := time.NewTimer(20 * time.Millisecond)
+		again := time.NewTimer(w.patience / 3000)
 		select {
 		case <-grown:
 		case <-again.C:
