@@ -232,3 +232,16 @@ func coins(c *verifytest.Chain, first, n int) []*verifytest.Tx {
 	c.Mine(out...)
 	return out
 }
+
+// stallAt is a hook that keeps the n-th request to an endpoint, and those after it,
+// waiting until released.
+func stallAt(endpoint string, n int, released <-chan struct{}) func(context.Context, string, int, []byte) {
+	return func(ctx context.Context, e string, at int, _ []byte) {
+		if e == endpoint && at >= n {
+			select {
+			case <-released:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
