@@ -251,6 +251,17 @@ func TestY7_JobsTakeBoundedTime(t *testing.T) {
 	if r := verify.New(verify.Config{}).Check(ctx, e); r.Status != reconcile.Cancelled || len(r.Facts) != 0 {
 		t.Errorf("cancelled: %+v", r)
 	}
+	// Time is looked at between inputs.
+	var many []verifytest.Out
+	for i := range uint32(64) {
+		many = append(many, c.Fund.Out(i))
+	}
+	wide := pay(many...)
+	p = verify.Plan(c.BEEF(wide, verifytest.Evidence{}), wide.ID, c.View(c.Tip()), reconcile.Budget{})
+	s.receive(t, p)
+	if r := verify.New(verify.Config{JobTimeout: 2 * time.Millisecond}).Check(t.Context(), s.load(p, output(0))); r.Status != reconcile.Limited || len(r.Facts) != 0 {
+		t.Errorf("64 inputs in two milliseconds: %s %s", r.Status, r.Reason)
+	}
 	// A caller's own deadline cancels: it says nothing of the evidence.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)

@@ -251,7 +251,7 @@ func TestR9_HeaderFileReorg(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("removed", a)
-	f.write(bytes.Repeat(a.Bytes(), 2)[80:])
+	f.write(a2.Bytes()[80:])
 	is("shifted", a)
 	f.write(a2.Bytes())
 	is("repaired", a2)

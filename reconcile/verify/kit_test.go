@@ -83,7 +83,9 @@ func (s *store) load(p reconcile.Planned, want reconcile.Want) reconcile.Evidenc
 			}
 			out.Parents = append(out.Parents, reconcile.Coin{Script: parent.Outputs[in.Index].Script, Satoshis: parent.Outputs[in.Index].Satoshis, Known: true})
 		}
-		e.Txs = append(e.Txs, out)
+		if !decided[id] || id == p.Target {
+			e.Txs = append(e.Txs, out)
+		}
 	}
 	walk(p.Target)
 	return e
