@@ -6,6 +6,8 @@
 //	overlayd import FILE|-    append groups from NDJSON
 //	overlayd sample N|small   write sample groups as NDJSON
 //	overlayd follow URL NAME  follow a service as a verifying client
+//	overlayd follow --reconcile URL... NAME
+//	                          follow several providers, believe none of them about Bitcoin
 //	overlayd admin ...        feeds, sessions, grants, prohibitions, epochs and quotas of a running provider
 //	overlayd config           print the settings in force and where they come from
 //	overlayd version          print the version
@@ -36,6 +38,7 @@
 // # Output
 //
 // stdout carries results only: the ready line of dev, summaries, samples, the
-// configuration, what admin was answered (one JSON object a line, a table on a
-// terminal). Everything else goes to stderr, as slog records or sentences.
+// configuration, what admin was answered and what follow is told (one JSON object
+// a line, a table on a terminal). Everything else goes to stderr, as slog records
+// or sentences.
 package main

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
@@ -57,13 +58,15 @@ a consumer that must count keeps the ids. "sequence" is the provider's, as a str
         a request failed in a way that may pass
 
 "group":[2,3] is the second of three observations of one indivisible change. "pending" means
-what it says: evidence is recorded, and not verified by this release.
-
+what it says: evidence is recorded, and not verified. With --reconcile it is.
+` + reconcileLong + `
 Exit codes: 0 after --until-live, --max-batches or an interrupt; 1 when it cannot go on; 2 usage.`
 
 type followFlags struct {
-	state, query, identity, expect, onReset string
-	untilLive, localDevelopment             bool
+	state, query, identity, onReset string
+	expect                          []string
+	untilLive, localDevelopment     bool
+	reconcileFlags
 	maxBatches                              int
 	retryFor                                time.Duration
 	limits                                  client.Limits
@@ -72,14 +75,28 @@ type followFlags struct {
 func newFollowCommand(e *env) *cobra.Command {
 	var f followFlags
 	c := &cobra.Command{
-		Use:   "follow URL SERVICE",
-		Short: "Follow a service as a verifying client, one JSON event a line",
+		Use:   "follow URL SERVICE | --reconcile URL... SERVICE",
+		Short: "Follow a service as a verifying client, or several providers at once with --reconcile",
 		Long:  followLong,
 		Example: "  overlayd follow http://127.0.0.1:8080 ls_catalogue --state ./state\n" +
 			`  overlayd follow https://overlay.example.com/api ls_catalogue --query '{"match":{"genre":"jazz"}}' --until-live` + "\n" +
-			"  overlayd follow http://127.0.0.1:8080 ls_catalogue_members --identity ./me.key --state ./state",
-		Args: cobra.ExactArgs(2),
+			"  overlayd follow http://127.0.0.1:8080 ls_catalogue_members --identity ./me.key --state ./state\n" +
+			"  overlayd follow --reconcile http://127.0.0.1:8080 ls_catalogue --roots .overlayd/roots.ndjson\n" +
+			"  overlayd follow --reconcile https://one.example.com https://two.example.com ls_catalogue --headers ./headers.bin --state ./wallet",
+		Args: func(c *cobra.Command, args []string) error {
+			if f.reconcile {
+				return cobra.MinimumNArgs(2)(c, args)
+			}
+			return cobra.ExactArgs(2)(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.reconcile {
+				last := len(args) - 1
+				return followReconcile(c.Context(), e, args[:last], args[last], f)
+			}
+			if name := reconcileOnly(c); name != "" {
+				return usagef("--%s is for follow --reconcile", name)
+			}
 			return follow(c.Context(), e, args[0], args[1], f)
 		},
 	}
@@ -87,7 +104,7 @@ func newFollowCommand(e *env) *cobra.Command {
 	flags.StringVar(&f.state, "state", "", "directory of the durable state (default: a temporary one, removed at the end)")
 	flags.StringVar(&f.query, "query", "{}", "the query, as JSON")
 	flags.StringVar(&f.identity, "identity", "", "`file` with the private key that signs the requests, for a service that knows its callers")
-	flags.StringVar(&f.expect, "expect-identity", "", "the provider's identity key (default: the one first seen, kept in the state)")
+	flags.StringArrayVar(&f.expect, "expect-identity", nil, "the provider's identity `key` (default: the one first seen, kept in the state); with several URLs once for each, in their order")
 	flags.StringVar(&f.onReset, "on-reset", "reopen", "after a reset or expiry: reopen (a new generation) or stop")
 	flags.BoolVar(&f.untilLive, "until-live", false, "end once everything the provider knows of is recorded")
 	flags.IntVar(&f.maxBatches, "max-batches", 0, "end after that many recorded answers (0: never)")
@@ -96,6 +113,7 @@ func newFollowCommand(e *env) *cobra.Command {
 	flags.Uint32Var(&f.limits.MaxObservations, "max-observations", 256, "budget of one answer, in observations")
 	flags.Uint32Var(&f.limits.WaitMs, "wait-ms", 20000, "how long a live read may wait at the provider, in milliseconds")
 	flags.BoolVar(&f.localDevelopment, "local-development", false, "allow an http URL of another machine")
+	f.register(flags)
 	return c
 }
 
@@ -103,23 +121,20 @@ func follow(ctx context.Context, e *env, url, service string, f followFlags) (er
 	o := client.Options{
 		BaseURL: url, Service: service, Query: []byte(f.query),
 		UntilLive: f.untilLive, MaxBatches: f.maxBatches, RetryFor: f.retryFor, Limits: f.limits,
-		Identity: f.expect, LocalDevelopment: f.localDevelopment, Transport: followTransport(),
+		LocalDevelopment: f.localDevelopment, Transport: followTransport(),
 	}
-	switch f.onReset {
-	case "reopen":
-		o.OnReset = client.Reopen
-	case "stop":
-	default:
-		return usagef("--on-reset is %q; use reopen or stop", f.onReset)
+	if o.OnReset, err = f.policy(); err != nil {
+		return err
 	}
 	if f.maxBatches < 0 {
 		return usagef("--max-batches is %d; use 0 for no end, or a positive number", f.maxBatches)
 	}
-	if f.identity != "" {
-		if o.Key, err = signingKey(f.identity); err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stderr, "overlayd: requests are signed by %x\n", o.Key.PubKey().SerializeCompressed())
+	if len(f.expect) > 1 {
+		return usagef("--expect-identity is there %d times for one URL", len(f.expect))
+	}
+	o.Identity = strings.Join(f.expect, "")
+	if o.Key, err = f.key(e); err != nil {
+		return err
 	}
 	dir := f.state
 	if dir == "" {
@@ -146,7 +161,12 @@ func follow(ctx context.Context, e *env, url, service string, f followFlags) (er
 		}
 		return nil
 	}
-	switch err = client.Follow(ctx, o); {
+	return followEnd(ctx, client.Follow(ctx, o))
+}
+
+// followEnd is what a run ends with: an interrupt is a good end.
+func followEnd(ctx context.Context, err error) error {
+	switch {
 	case err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return nil // asked to stop
 	case errors.Is(err, client.ErrSigned):
@@ -155,6 +175,30 @@ func follow(ctx context.Context, e *env, url, service string, f followFlags) (er
 		return fmt.Errorf("%w: leave out --identity", err)
 	}
 	return err
+}
+
+// policy is what --on-reset asks for.
+func (f *followFlags) policy() (client.Policy, error) {
+	switch f.onReset {
+	case "reopen":
+		return client.Reopen, nil
+	case "stop":
+		return client.Stop, nil
+	}
+	return client.Stop, usagef("--on-reset is %q; use reopen or stop", f.onReset)
+}
+
+// key is the key of --identity, which it announces; nil without one.
+func (f *followFlags) key(e *env) (*secp256k1.PrivateKey, error) {
+	if f.identity == "" {
+		return nil, nil
+	}
+	key, err := signingKey(f.identity)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(e.stderr, "overlayd: requests are signed by %x\n", key.PubKey().SerializeCompressed())
+	return key, nil
 }
 
 // signingKey reads the private key that signs a follower's requests.
