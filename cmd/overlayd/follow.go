@@ -67,9 +67,9 @@ type followFlags struct {
 	expect                          []string
 	untilLive, localDevelopment     bool
 	reconcileFlags
-	maxBatches                              int
-	retryFor                                time.Duration
-	limits                                  client.Limits
+	maxBatches int
+	retryFor   time.Duration
+	limits     client.Limits
 }
 
 func newFollowCommand(e *env) *cobra.Command {
