@@ -21,10 +21,7 @@ func Cover(g Graph, changed []TxID) []Covering {
 			if n == nil || n.Trusted {
 				continue
 			}
-			covered := n.Included || slices.ContainsFunc(g.Children(id), func(child TxID) bool {
-				x := c.node(child)
-				return x != nil && x.Covered
-			})
+			covered := n.Included || c.any(g.Children(id), func(child *Node) bool { return child.Covered })
 			if covered == n.Covered {
 				continue
 			}
@@ -114,7 +111,9 @@ func (e *expander) enlarge(seeds []TxID) []TxID {
 		case n.Forced():
 			list = append(list, e.rivals(n)...)
 		case n.Result == Invalid:
-			for _, child := range e.g.Children(id) {
+			children := e.g.Children(id)
+			e.prefetch(children)
+			for _, child := range children {
 				if x := e.node(child); x != nil && x.Forced() {
 					list = append(list, child)
 				}
@@ -128,23 +127,20 @@ func (e *expander) enlarge(seeds []TxID) []TxID {
 func (e *expander) rivals(n *Node) []TxID {
 	var list []TxID
 	for i := range n.Inputs {
-		for _, id := range e.g.Spenders(n.Inputs[i].Outpoint) {
-			if x := e.node(id); id != n.ID && x != nil && x.Forced() {
-				list = append(list, id)
-			}
-		}
+		list = append(list, e.g.Spenders(n.Inputs[i].Outpoint)...)
 	}
-	return list
+	e.prefetch(list)
+	return slices.DeleteFunc(list, func(id TxID) bool {
+		x := e.node(id)
+		return id == n.ID || x == nil || !x.Forced()
+	})
 }
 
 // contradicted reports whether a forced transaction cannot be in one chain with what else is forced.
 func (e *expander) contradicted(n *Node) bool {
 	broken, ok := e.broken[n.ID]
 	if !ok {
-		broken = len(e.rivals(n)) > 0 || slices.ContainsFunc(n.parents(), func(id TxID) bool {
-			p := e.node(id)
-			return p != nil && p.Result == Invalid
-		})
+		broken = len(e.rivals(n)) > 0 || e.any(n.parents(), func(p *Node) bool { return p.Result == Invalid })
 		e.broken[n.ID] = broken
 	}
 	return broken

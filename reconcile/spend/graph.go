@@ -98,6 +98,15 @@ func (c *cache) prefetch(ids []TxID) {
 	}
 }
 
+// any reports whether one of the known nodes among ids is as asked.
+func (c *cache) any(ids []TxID, is func(*Node) bool) bool {
+	c.prefetch(ids)
+	return slices.ContainsFunc(ids, func(id TxID) bool {
+		n := c.node(id)
+		return n != nil && is(n)
+	})
+}
+
 // level prefetches some nodes and their parents.
 func (c *cache) level(ids []TxID) {
 	if _, ok := c.g.(Prefetcher); !ok {
