@@ -42,6 +42,8 @@
 //   - K7: recomputing everything from retained facts gives what is published
 //     (Audit finds nothing).
 //   - K8: what one source leaves unfinished counts against that source's budget.
+//   - K9: reading ahead is a hint: what a commit sees is what it would have seen
+//     without it.
 //
 // # Decisions where the sources leave room
 //

@@ -247,6 +247,7 @@ func (e *engine) CommitAll(ctx context.Context, expected uint64, ms []Mutation) 
 	err := e.update(ctx, func(t *txn) error {
 		list = nil
 		want := expected
+		t.aheadOf(ms, keys)
 		for i, m := range ms {
 			c, err := t.commit(want, keys[i], m)
 			if err != nil {

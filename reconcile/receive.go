@@ -377,6 +377,8 @@ func (a *arrival) group(i int, group *Group, space []byte) {
 			kept.Head, kept.Tail, kept.Spliced = splice(o.Canonical, encoded)
 			a.put(key(spaceEvidence, o.Variant[:]), o.BEEF)
 			a.candidate(n, index, row, o, carried)
+		} else {
+			a.read[string(key(spaceCandidate, n, index))] = nil // the group is new: nobody need ask
 		}
 		a.put(key(spaceObservation, n, index), encode(&kept))
 	}

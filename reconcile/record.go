@@ -24,6 +24,7 @@ func (e *engine) Record(ctx context.Context, results []Result) ([]Recorded, erro
 	err := e.update(ctx, func(t *txn) error {
 		out = make([]Recorded, len(results))
 		current := t.context().ID
+		t.aheadOfResults(results)
 		for i := range results {
 			out[i] = t.keep(&results[i], current)
 			if t.err != nil {

@@ -16,7 +16,8 @@ import (
 type txn struct {
 	ctx    context.Context
 	r      Reader
-	read   map[string][]byte // values as the reader has them; nil: absent
+	read   map[string][]byte  // values as the reader has them; nil: absent
+	ranges map[string][]Entry // small ranges as the reader has them, by prefix; see warm.go
 	typed  map[string]*typedRow
 	spaces [256]*space // own writes
 	meta   *metaRow
@@ -150,7 +151,7 @@ func (t *txn) scan(from, to []byte, limit int) iter.Seq[Entry] {
 		if limit > 0 {
 			readers += len(own) // so many of them may be deleted
 		}
-		for e, err := range t.r.Scan(t.ctx, from, to, readers) {
+		for e, err := range t.base(from, to, readers) {
 			if err != nil {
 				t.fail(err)
 				return

@@ -16,7 +16,13 @@ func (e *engine) Work(ctx context.Context, from Cursor, limit int) (jobs []Job, 
 		if from != (Cursor{}) {
 			first = append(key(spaceJob, uint32(from.Source), from.Group, uint32(from.Index)), 0)
 		}
-		for e := range t.scan(first, after([]byte{spaceJob}), limit) {
+		open := slices.Collect(t.scan(first, after([]byte{spaceJob}), limit))
+		a := &ahead{txn: t}
+		for _, e := range open {
+			a.keys = append(a.keys, key(spaceGroup, u64At(e.Key, 5)), append([]byte{spaceCandidate}, e.Key[5:]...))
+		}
+		a.read()
+		for _, e := range open {
 			at := Cursor{SourceID(u32At(e.Key, 1)), u64At(e.Key, 5), uint64(u32At(e.Key, 13))}
 			row, ok := plain[jobRow](t, e.Value)
 			group, c := t.group(at.Group), t.candidate(at.Group, uint32(at.Index))
@@ -181,7 +187,9 @@ func (e *engine) Settled(ctx context.Context, limit int) (list []Mutation, err e
 	limit = min(max(limit, 1), 4096)
 	err = e.view(ctx, func(t *txn) error {
 		current := t.context().ID
-		for e := range t.prefix([]byte{spaceReady}, limit) {
+		ready := slices.Collect(t.prefix([]byte{spaceReady}, limit))
+		t.aheadOfReady(ready)
+		for _, e := range ready {
 			n := u64At(e.Key, 1)
 			group := t.group(n)
 			if group == nil {

@@ -34,6 +34,8 @@
 //     empty table.
 //   - P6: tables of a newer release are refused untouched.
 //   - P7: a partition sees its own keys only.
+//   - P8: what the engine reads for a page of groups is a few statements, however
+//     many groups it has.
 //
 // # Ownership and failure
 //

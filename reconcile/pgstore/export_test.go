@@ -11,7 +11,7 @@ func (b *Backend) Statements() map[string][]any {
 	key, keys := []byte("a"), [][]byte{[]byte("a"), []byte("b")}
 	return map[string][]any{
 		getMany: {b.part, keys}, scanRange: {b.part, key, 10, key}, scanOpen: {b.part, key, 10},
-		putMany: {b.part, keys, keys}, deleteMany: {b.part, keys},
+		rangesMany: {b.part, keys, keys, 64}, putMany: {b.part, keys, keys}, deleteMany: {b.part, keys},
 	}
 }
 

@@ -1,10 +1,12 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +29,11 @@ cross join lateral (select v from overlay_knowledge t where t.part = $1 and t.k 
 
 	scanRange = `select k, v from overlay_knowledge where part = $1 and k >= $2 and k < $4 order by part, k limit $3`
 	scanOpen  = `select k, v from overlay_knowledge where part = $1 and k >= $2 order by part, k limit $3`
+
+	rangesMany = `
+select u.n, t.k, t.v
+from unnest($2::bytea[], $3::bytea[]) with ordinality as u(low, high, n)
+cross join lateral (select k, v from overlay_knowledge t where t.part = $1 and t.k >= u.low and t.k < u.high order by t.part, t.k limit $4) t`
 
 	putMany = `
 insert into overlay_knowledge (part, k, v)
@@ -209,6 +216,35 @@ func (r *reader) Scan(ctx context.Context, from, to []byte, limit int) iter.Seq2
 		}, []any{&e.Key, &e.Value}, statement, args...)
 		return page, err
 	})
+}
+
+// Ranges reads many small ranges in one round trip; see reconcile.RangeReader.
+func (r *reader) Ranges(ctx context.Context, prefixes [][]byte, limit int) ([][]reconcile.Entry, error) {
+	lists := make([][]reconcile.Entry, len(prefixes))
+	ends := make([][]byte, len(prefixes))
+	for i, p := range prefixes {
+		ends[i] = ordered.After(p)
+		if ends[i] == nil {
+			return nil, fmt.Errorf("read the knowledge: the prefix %x has no end", p)
+		}
+	}
+	var n int64
+	var e reconcile.Entry
+	err := r.query(ctx, func() error {
+		if n < 1 || n > int64(len(lists)) {
+			return errors.New("the database answers for a range that was not asked for")
+		}
+		lists[n-1] = append(lists[n-1], e)
+		e = reconcile.Entry{}
+		return nil
+	}, []any{&n, &e.Key, &e.Value}, rangesMany, r.part, prefixes, ends, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists { // the plan gives them in order, the statement does not promise it
+		slices.SortFunc(list, func(a, b reconcile.Entry) int { return bytes.Compare(a.Key, b.Key) })
+	}
+	return lists, nil
 }
 
 // query reads all rows of a statement, so that the connection is free when it

@@ -36,6 +36,7 @@ func RunBackend(t *testing.T, open func(t *testing.T) Instance) {
 		{"EntriesComeBack", entriesComeBack},
 		{"ScanIsOrdered", scanIsOrdered},
 		{"ReadsInsideAScan", readsInsideAScan},
+		{"Ranges", ranges},
 		{"AllOrNothing", allOrNothing},
 		{"ViewIsCoherent", viewIsCoherent},
 		{"UpdatesGoOneAtATime", updatesGoOneAtATime},
@@ -229,6 +230,47 @@ func readsInsideAScan(t *testing.T, in Instance) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// ranges: a reader that reads many of them at once gives what Scan gives.
+func ranges(t *testing.T, in Instance) {
+	var w reconcile.Writes
+	for i := range 300 {
+		w.Put = append(w.Put, reconcile.Entry{Key: []byte{'a' + byte(i%3), byte(i), byte(i)}[:1+i%2+i/256], Value: fmt.Append(nil, i)})
+	}
+	last := map[string]reconcile.Entry{}
+	for _, e := range w.Put {
+		last[string(e.Key)] = e
+	}
+	w.Put = slices.Collect(maps.Values(last))
+	write(t, in.Backend, w)
+	view(t, in.Backend, func(r reconcile.Reader) {
+		many, ok := r.(reconcile.RangeReader)
+		if !ok {
+			return // optional
+		}
+		prefixes := [][]byte{[]byte("b"), []byte("a"), []byte("nothing"), []byte("b"), {'c', 0xff}, []byte("c")}
+		for _, limit := range []int{1, 64, 1000} {
+			got, err := many.Ranges(t.Context(), prefixes, limit)
+			if err != nil || len(got) != len(prefixes) {
+				t.Fatalf("%d lists, %v", len(got), err)
+			}
+			for i, p := range prefixes {
+				end := append(bytes.Clone(p[:len(p)-1]), p[len(p)-1]+1)
+				if p[len(p)-1] == 0xff {
+					end = append(bytes.Clone(p[:len(p)-2]), p[len(p)-2]+1)
+				}
+				var want []reconcile.Entry
+				for e := range r.Scan(t.Context(), p, end, limit) {
+					want = append(want, e)
+				}
+				same := func(a, b reconcile.Entry) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) }
+				if !slices.EqualFunc(got[i], want, same) {
+					t.Errorf("prefix %q, at most %d: %d entries, want %d", p, limit, len(got[i]), len(want))
+				}
+			}
+		}
+	})
 }
 
 func allOrNothing(t *testing.T, in Instance) {

@@ -84,6 +84,17 @@ func Sorted(w reconcile.Writes) (reconcile.Writes, error) {
 	return sorted, nil
 }
 
+// After is the first key that does not begin with prefix; nil when there is none.
+func After(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
 // Sizes of pages. The first is small, because most ranges are.
 const (
 	firstPage = 64
