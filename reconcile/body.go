@@ -60,16 +60,19 @@ func array[T any](w *body, n string, list []T, each func(*T)) *body {
 	return w.raw("]")
 }
 
-func (w *body) key() (k Key) {
-	b, err := hex.DecodeString(canon.Digest(canon.DomainKnowledgeMutation, w.b))
-	if err != nil || copy(k[:], b) != len(k) {
+// digest is the key of a body.
+func digest(b []byte) (k Key) {
+	d, err := hex.DecodeString(canon.Digest(canon.DomainKnowledgeMutation, b))
+	if err != nil || copy(k[:], d) != len(k) {
 		panic("a digest is 32 bytes in hex")
 	}
 	return k
 }
 
 // Key covers the batch; see Mutation.
-func (m Receive) Key() Key {
+func (m Receive) Key() Key { return digest(m.body()) }
+
+func (m Receive) body() []byte {
 	w := &body{}
 	b := &m.Batch
 	w.raw("{").name("batch").raw("{")
@@ -93,11 +96,13 @@ func (m Receive) Key() Key {
 	p := &b.Provenance
 	w.name("provenance").raw("{").str("adapter", p.Adapter).str("authentication", p.Authentication).str("peer", p.Peer).
 		u64("receivedAt", p.ReceivedAt).raw("}")
-	return w.raw("}").str("kind", m.kind()).raw("}").key()
+	return w.raw("}").str("kind", m.kind()).raw("}").b
 }
 
 // Key covers the group and its results; see Mutation.
-func (m Accept) Key() Key {
+func (m Accept) Key() Key { return digest(m.body()) }
+
+func (m Accept) body() []byte {
 	w := &body{}
 	w.raw("{").str("contextId", m.Context).u64("generation", m.Generation).str("groupId", m.GroupID).str("kind", m.kind())
 	array(w, "results", m.Results, func(r *Result) {
@@ -105,33 +110,39 @@ func (m Accept) Key() Key {
 		array(w, "dependencies", r.Dependencies, func(o *spend.Outpoint) { w.raw(`"`).raw(o.String()).raw(`"`) })
 		w.u64("index", r.Index).str("reason", r.Reason).str("status", string(r.Status)).hex("variantId", r.Variant[:]).raw("}")
 	})
-	return w.json("scope", m.Scope).u64("source", uint64(m.Source)).raw("}").key()
+	return w.json("scope", m.Scope).u64("source", uint64(m.Source)).raw("}").b
 }
 
 // Key covers the context; see Mutation. Going back to a context that was in force
 // before is another mutation when Now is.
-func (m ContextChange) Key() Key {
+func (m ContextChange) Key() Key { return digest(m.body()) }
+
+func (m ContextChange) body() []byte {
 	w := &body{}
 	c := &m.Context
 	w.raw("{").name("context").raw("{").str("id", c.ID).u64("now", c.Now).str("policyDigest", c.PolicyDigest)
 	w.name("view").raw("{").str("chainPolicyDigest", c.View.PolicyDigest).u64("medianTimePast", c.View.MedianTimePast).
 		str("tipHash", c.View.TipHash).u64("tipHeight", c.View.TipHeight).raw("}}")
-	return w.str("kind", m.kind()).str("prepared", m.Prepared).raw("}").key()
+	return w.str("kind", m.kind()).str("prepared", m.Prepared).raw("}").b
 }
 
 // Key covers the request; see Mutation.
-func (m Reconcile) Key() Key {
+func (m Reconcile) Key() Key { return digest(m.body()) }
+
+func (m Reconcile) body() []byte {
 	w := &body{}
 	return w.raw("{").bool("all", m.All).str("contextId", m.Context).str("kind", m.kind()).str("reason", m.Reason).
-		u64("received", m.Received).raw("}").key()
+		u64("received", m.Received).raw("}").b
 }
 
 // Key covers the request; see Mutation.
-func (m Invalidate) Key() Key {
+func (m Invalidate) Key() Key { return digest(m.body()) }
+
+func (m Invalidate) body() []byte {
 	w := &body{}
 	w.raw("{")
 	array(w, "assessmentIds", m.Assessments, func(id *[32]byte) { w.raw(`"`).raw(hex.EncodeToString(id[:])).raw(`"`) })
-	return w.str("kind", m.kind()).u64("now", m.Now).str("reason", m.Reason).raw("}").key()
+	return w.str("kind", m.kind()).u64("now", m.Now).str("reason", m.Reason).raw("}").b
 }
 
 func (Receive) kind() string       { return "receive" }

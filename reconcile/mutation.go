@@ -16,6 +16,7 @@ type Mutation interface {
 	// Key covers the body. A retry must carry the very same body: what was frozen
 	// at the first receipt stays frozen.
 	Key() Key
+	body() []byte // canonical JSON
 	kind() string
 }
 
