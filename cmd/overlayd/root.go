@@ -87,6 +87,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newMigrateCommand(e),
 		newImportCommand(e),
 		newFollowCommand(e),
+		newReconcileCommand(e),
 		newAdminCommand(e),
 		newSampleCommand(e),
 		newConfigCommand(e),
