@@ -31,7 +31,7 @@ func TestC2_LiesAreRefused(t *testing.T) {
 		{name: "service", rule: client.RuleScope, at: "open", n: 1, bend: rescope(func(s *wire.Scope) { s.Service = "ls_other" })},
 		{name: "query", rule: client.RuleScope, at: "open", n: 1, bend: rescope(func(s *wire.Scope) { s.QueryDigest = hash })},
 		{name: "rules", rule: client.RuleScope, at: "open", n: 1, bend: rescope(func(s *wire.Scope) { s.RulesDigest = hash })},
-		{name: "access", rule: client.RuleScope, at: "open", n: 1, public: true, bend: rescope(func(s *wire.Scope) { s.Access = "p:1" })},
+		{name: "access", rule: client.RuleScope, at: "open", n: 1, bend: rescope(func(s *wire.Scope) { s.Access = "p:1" })},
 		{name: "epoch is not the manifest's", rule: client.RuleScope, at: "open", n: 1, bend: rescope(func(s *wire.Scope) { s.Epoch = "epoch-2" })},
 		{name: "epoch changes", rule: client.RuleScope, at: "read", n: 2, bend: rescope(func(s *wire.Scope) { s.Epoch = "epoch-2" })},
 		{name: "observation out of scope", rule: client.RuleSchema, at: "read", n: 1, bend: func(b *wire.Batch) { b.Groups[0].Observations[0].Scope.Epoch = "epoch-2" }},

@@ -64,8 +64,8 @@ func TestC1_SignatureComesFirst(t *testing.T) {
 		{"the answer to another request", func(a, before *reply) { *a = *before }},
 	} {
 		for at, endpoint := range []string{"capabilities", "open", "read"} {
-			if c.name == "echo" && endpoint == "capabilities" {
-				continue // discovery has none
+			if at < 2 && c.name != "body" && c.name != "no authentication" {
+				continue // the one way of all requests
 			}
 			t.Run(c.name+" at "+endpoint, func(t *testing.T) {
 				t.Parallel()
