@@ -232,6 +232,27 @@ func TestY6_SourcesShareTheWorkers(t *testing.T) {
 	})
 }
 
+// A job is charged what it took: ten jobs of a second weigh as much as one of ten.
+func TestY6_TimeIsShared(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	synctest.Test(t, func(t *testing.T) {
+		d.loading = func(ctx context.Context, j reconcile.Job) error {
+			return take(ctx, map[reconcile.SourceID]time.Duration{1: 10 * time.Second, 2: time.Second}[j.Source])
+		}
+		d.add(1, 500)
+		d.add(2, 300)
+		_, stop := start(t, d, 4, nil)
+		pass(100 * time.Second)
+		if slow, quick := len(of(d, 1)), len(of(d, 2)); quick < 7*slow || slow < 10 {
+			t.Errorf("%d jobs of ten seconds beside %d of one", slow, quick)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestY6_AStalledSourceHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
