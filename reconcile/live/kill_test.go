@@ -159,6 +159,7 @@ func (s *saga) judge(t testing.TB) (v verdict) {
 			t.Fatal(err)
 		}
 		if c.Revision.Accepted != revision+1 {
+			t.Logf("revision %d follows %d", c.Revision.Accepted, revision)
 			v.disorder++
 		}
 		revision = c.Revision.Accepted
@@ -172,6 +173,7 @@ func (s *saga) judge(t testing.TB) (v verdict) {
 			}
 			seen[m.Observation] = true
 			if m.Sequence < last[m.Generation] {
+				t.Logf("sequence %d follows %d", m.Sequence, last[m.Generation])
 				v.disorder++
 			}
 			last[m.Generation] = m.Sequence
@@ -198,19 +200,23 @@ func (s *saga) judgeProjections(t testing.TB, b reconcile.Backend, w *wallet, ac
 			v.lost++
 		}
 	}
-	if got := revisions(t, b); len(got) > 0 {
-		for i, n := range got {
-			if n != uint64(i)+1 {
-				v.disorder++
-			}
+	// A projector that is new begins with everything there is; then every revision is
+	// its own.
+	next := uint64(0)
+	for i, n := range revisions(t, b) {
+		switch {
+		case i == 0 || n == next:
+		case n > next:
+			t.Logf("the ledger goes from %d to %d", next-1, n)
+			v.lost += int(n - next)
+		default:
+			t.Logf("the ledger has %d after %d", n, next-1)
+			v.doubled++
 		}
-		switch n := len(got); {
-		case uint64(n) < accepted:
-			v.lost += int(accepted) - n
-		case uint64(n) > accepted:
-			v.doubled += n - int(accepted)
-		}
-	} else {
+		next = max(next, n+1)
+	}
+	if next != accepted+1 {
+		t.Logf("the ledger ends before %d", next)
 		v.lost++
 	}
 	data, err := os.ReadFile(s.orders.Told)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/failpoint"
@@ -23,7 +24,10 @@ func arm() {
 	}
 }
 
-var kills = flag.Int("kills", 2, "how often a follower is killed at each point, on each store")
+var (
+	kills  = flag.Int("kills", 2, "how often a follower is killed at each point, on each store")
+	stores = flag.String("stores", "sqlite,postgres", "on which stores")
+)
 
 // TestR7_C3_KillTable kills a real follower process at every named point, on SQLite and
 // on Postgres, starts it again until it is live, and prints what was lost, doubled or
@@ -32,7 +36,7 @@ func TestR7_C3_KillTable(t *testing.T) {
 	t.Parallel()
 	first := newStory(t)
 	fmt.Printf("%-9s %-30s %5s %5s %7s %8s\n", "store", "killed at", "kills", "lost", "doubled", "disorder")
-	for _, kind := range []string{"sqlite", "postgres"} {
+	for _, kind := range strings.Split(*stores, ",") {
 		for _, point := range failpoint.FollowerPoints() {
 			var sum verdict
 			for done, most := 0, 12; done < *kills; {

@@ -10,10 +10,10 @@ import (
 
 // readLedger reads the ledger in a transaction of its store.
 func readLedger(ctx context.Context, tx any) (out []uint64, err error) {
-	const sqlite, postgres = `SELECT revision FROM ledger ORDER BY rowid`, `SELECT revision FROM ledger ORDER BY ctid`
+	const query = `SELECT revision FROM ledger ORDER BY n`
 	switch tx := tx.(type) {
 	case *sql.Tx:
-		rows, err := tx.QueryContext(ctx, sqlite)
+		rows, err := tx.QueryContext(ctx, query)
 		if err != nil {
 			return nil, err
 		}
@@ -27,7 +27,7 @@ func readLedger(ctx context.Context, tx any) (out []uint64, err error) {
 		}
 		return out, rows.Err()
 	case pgx.Tx:
-		rows, err := tx.Query(ctx, postgres)
+		rows, err := tx.Query(ctx, query)
 		if err != nil {
 			return nil, err
 		}

@@ -111,20 +111,21 @@ func die() {
 type ledger struct{}
 
 const (
-	ledgerTable  = `CREATE TABLE IF NOT EXISTS ledger (revision BIGINT NOT NULL)`
-	ledgerInsert = `INSERT INTO ledger (revision) VALUES ($1)`
+	ledgerSQLite   = `CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, revision BIGINT NOT NULL)`
+	ledgerPostgres = `CREATE TABLE IF NOT EXISTS ledger (n BIGSERIAL PRIMARY KEY, revision BIGINT NOT NULL)`
+	ledgerInsert   = `INSERT INTO ledger (revision) VALUES ($1)`
 )
 
 func (ledger) Apply(ctx context.Context, c reconcile.Change, tx reconcile.ProjectTx) error {
 	switch tx := tx.(type) {
 	case *sql.Tx:
-		if _, err := tx.ExecContext(ctx, ledgerTable); err != nil {
+		if _, err := tx.ExecContext(ctx, ledgerSQLite); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, ledgerInsert, int64(c.Revision.Accepted))
 		return err
 	case pgx.Tx:
-		if _, err := tx.Exec(ctx, ledgerTable); err != nil {
+		if _, err := tx.Exec(ctx, ledgerPostgres); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, ledgerInsert, int64(c.Revision.Accepted))
