@@ -1,9 +1,12 @@
 package storetest
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/overlayd/overlayd/reconcile"
 )
@@ -61,4 +64,66 @@ func BenchmarkUpdate(b *testing.B, backend reconcile.Backend) {
 func hashed(space byte, n, i uint64) []byte {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, n), i))
 	return append([]byte{space}, sum[:24]...)
+}
+
+// BenchmarkObservations measures observations through receive, record and accept,
+// with scripts left out: pages of a snapshot, pages of 256 live groups of three
+// observations, and live groups one by one. Open makes an empty store.
+func BenchmarkObservations(b *testing.B, open func(b *testing.B) *Load) {
+	for _, test := range []struct {
+		name   string
+		each   int // observations of one round
+		before uint64
+		round  func(ctx context.Context, l *Load) error
+	}{
+		{"snapshot-page", 256, 0, func(ctx context.Context, l *Load) error { return l.page(ctx, 256, false) }},
+		{"live-page", 3 * 256, 20_000, func(ctx context.Context, l *Load) error { return l.Replace(ctx, 256) }},
+		{"live-group", 3, 2_000, func(ctx context.Context, l *Load) error { return l.Replace(ctx, 1) }},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			l := open(b)
+			if test.before > 0 {
+				if err := l.Snapshot(b.Context(), test.before); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for b.Loop() {
+				if err := test.round(b.Context(), l); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N*test.each)/b.Elapsed().Seconds(), "observations/s")
+		})
+	}
+}
+
+// BenchmarkChange measures what one live change costs in stores that retain more
+// and more outputs. The stores take turns, ten changes each, so that what else the
+// machine does meets all of them. The first size is what the others are compared
+// with.
+func BenchmarkChange(b *testing.B, sizes []uint64, open func(b *testing.B) *Load) {
+	loads, spent := make([]*Load, len(sizes)), make([]time.Duration, len(sizes))
+	for i, size := range sizes {
+		loads[i] = open(b)
+		if err := loads[i].Snapshot(b.Context(), size); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		for i, l := range loads {
+			began := time.Now()
+			for range 10 {
+				if err := l.Replace(b.Context(), 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			spent[i] += time.Since(began)
+		}
+	}
+	for i, size := range sizes {
+		b.ReportMetric(spent[i].Seconds()*1e6/float64(10*b.N), fmt.Sprintf("us/change-%d", size))
+		if i > 0 {
+			b.ReportMetric(spent[i].Seconds()/spent[0].Seconds(), fmt.Sprintf("x-at-%d", size))
+		}
+	}
 }

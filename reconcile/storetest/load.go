@@ -48,21 +48,17 @@ func NewLoad(ctx context.Context, b reconcile.Backend, p reconcile.Partition) (*
 	return l, err
 }
 
-// Snapshot lists outputs more, in pages of 256, and completes the snapshot.
+// w is where the snapshot of a load was taken.
+const w = 1 << 20
+
+// Snapshot lists so many outputs, in pages of 256, and completes the snapshot.
+// What is replaced later is spread over them; for that their number shares no
+// factor with the step of Replace, as powers of two and of ten do not.
 func (l *Load) Snapshot(ctx context.Context, outputs uint64) error {
-	const w = 1 << 20
 	for outputs > 0 {
 		page := min(outputs, 256)
 		outputs -= page
-		m := l.batch(reconcile.PhaseSnapshot, w)
-		m.Batch.Complete = outputs == 0
-		for range page {
-			l.listed++
-			x := l.mined(l.listed)
-			l.sequence++
-			l.add(&m, w, l.observe("output", x.id, 0, reconcile.Present, &x, nil))
-		}
-		if err := l.take(ctx, m); err != nil {
+		if err := l.page(ctx, page, outputs == 0); err != nil {
 			return err
 		}
 	}
@@ -70,12 +66,25 @@ func (l *Load) Snapshot(ctx context.Context, outputs uint64) error {
 	return nil
 }
 
+// page delivers one page of the snapshot.
+func (l *Load) page(ctx context.Context, outputs uint64, last bool) error {
+	m := l.batch(reconcile.PhaseSnapshot, w)
+	m.Batch.Complete = last
+	for range outputs {
+		l.listed++
+		x := l.mined(l.listed)
+		l.sequence++
+		l.add(&m, w, l.observe("output", x.id, 0, reconcile.Present, &x, nil))
+	}
+	return l.take(ctx, m)
+}
+
 // Replace delivers one page of live groups.
 func (l *Load) Replace(ctx context.Context, groups int) error {
 	m := l.batch(reconcile.PhaseLive, l.sequence+uint64(groups))
 	for range groups {
 		old := l.mined(1 + l.replaced*2654435761%l.listed) // anywhere in the store
-		if l.replaced >= l.listed/2 {
+		if l.replaced >= l.listed {
 			return errors.New("the load has nothing left to replace")
 		}
 		l.replaced++
