@@ -175,7 +175,7 @@ func (t *txn) again(c Context) {
 		list = append(list, k)
 	}
 	for _, k := range list {
-		t.reopen(k)
+		t.reopen(k, false)
 	}
 }
 

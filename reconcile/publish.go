@@ -274,8 +274,10 @@ func (t *txn) output(o spend.Outpoint, p *publication) {
 		if row.Told > 0 {
 			c.Was = outputStates[row.Told-1]
 		}
-		p.change.Outputs = append(p.change.Outputs, c)
-		row.Told, row.ToldBy = row.State+1, row.By
+		if row.Told > 0 || len(c.Sources) > 0 { // what is only staged is not news
+			p.change.Outputs = append(p.change.Outputs, c)
+			row.Told, row.ToldBy = row.State+1, row.By
+		}
 	}
 	if t.err != nil {
 		return

@@ -253,11 +253,17 @@ func (s *snapshot) Memberships() iter.Seq2[Membership, error] {
 			if source.Active == 0 {
 				continue
 			}
+			var waiting map[spend.Outpoint]bool
+			if err := s.look(func(t *txn) { waiting = t.waiting(id, source.Active) }); err != nil {
+				yield(Membership{}, err)
+				return
+			}
 			for m, err := range rows(s, key(spaceMember, id, source.Active), func(t *txn, e Entry) (Membership, bool) {
 				row, ok := plain[membershipRow](t, e.Value)
+				o := outpointAt(e.Key, 13)
 				return Membership{
-					Source: SourceID(id), Scope: g.Scope, Generation: source.Active, Outpoint: outpointAt(e.Key, 13), Present: row.Present,
-					Stale: g.Ending != nil, Partial: !g.Complete, Phase: phases[row.Phase], Sequence: row.Sequence, Observation: row.Observation,
+					Source: SourceID(id), Scope: g.Scope, Generation: source.Active, Outpoint: o, Present: row.Present,
+					Stale: g.Ending != nil || waiting[o], Partial: !g.Complete, Phase: phases[row.Phase], Sequence: row.Sequence, Observation: row.Observation,
 				}, ok
 			}) {
 				if !yield(m, err) || err != nil {
@@ -266,6 +272,25 @@ func (s *snapshot) Memberships() iter.Seq2[Membership, error] {
 			}
 		}
 	}
+}
+
+// waiting are the outpoints that groups which wait for their turn speak of.
+func (t *txn) waiting(source uint32, generation uint64) map[spend.Outpoint]bool {
+	var outpoints map[spend.Outpoint]bool
+	for e := range t.prefix(key(spaceQueue, source, generation), 0) {
+		if len(e.Value) != 8 {
+			continue
+		}
+		for row := range t.prefix(key(spaceObservation, binary.BigEndian.Uint64(e.Value)), 0) {
+			if o, ok := plain[observationRow](t, row.Value); ok {
+				if outpoints == nil {
+					outpoints = map[spend.Outpoint]bool{}
+				}
+				outpoints[o.Outpoint] = true
+			}
+		}
+	}
+	return outpoints
 }
 
 func (s *snapshot) Replacements() iter.Seq2[Replacement, error] {

@@ -462,11 +462,15 @@ func (a *arrival) claim(group uint64, claim *Claim) bool {
 	}
 	i := slices.IndexFunc(row.Claims, func(p claimRow) bool { return p.Height == claim.Height && p.Root == claim.Root })
 	if i < 0 {
-		if len(row.Claims) >= a.budget.Claims {
+		// One that holds is not kept out by what others only claim.
+		place := claimRow{Height: claim.Height, Root: claim.Root, Coinbase: claim.Coinbase}
+		if i = len(row.Claims); i < a.budget.Claims {
+			row.Claims = append(row.Claims, place)
+		} else if i = slices.IndexFunc(row.Claims, claimRow.idle); i < 0 || !claim.Holds {
 			return false
+		} else {
+			row.Claims[i] = place
 		}
-		i = len(row.Claims)
-		row.Claims = append(row.Claims, claimRow{Height: claim.Height, Root: claim.Root, Coinbase: claim.Coinbase})
 		coinbase := byte(0)
 		if slices.ContainsFunc(row.Claims, func(p claimRow) bool { return p.Height == claim.Height && p.Coinbase }) {
 			coinbase = 1
@@ -486,6 +490,9 @@ func (a *arrival) claim(group uint64, claim *Claim) bool {
 	a.saveTx(claim.TxID, row)
 	return true
 }
+
+// idle reports whether a placement never meant anything.
+func (p claimRow) idle() bool { return !p.Holds && !p.Held && !p.Settled }
 
 // arrange gives what came its place: readiness, work, and marks on what has to
 // wait.

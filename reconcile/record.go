@@ -121,7 +121,7 @@ func (t *txn) facts(list []Fact) {
 // caller saves the group.
 func (t *txn) outcome(n uint64, index uint32, group *groupRow, c *candidateRow, status ResultStatus, reason, in string) {
 	now, was := byte(slices.Index(resultStatuses[:], status)), c.Status
-	hung := func(s byte) bool { return s == resultUnresolved || s == resultLimited }
+	hung := now == resultUnresolved || now == resultLimited || now == resultNone && c.Hung
 	stuck := group.Stuck > 0
 	place := key(spaceVerified, n, index)
 	switch {
@@ -133,12 +133,13 @@ func (t *txn) outcome(n uint64, index uint32, group *groupRow, c *candidateRow, 
 		group.Open--
 		t.put(place, nil)
 	}
-	if hung(was) && !hung(now) {
+	if c.Hung && !hung {
 		group.Stuck--
 	}
-	if !hung(was) && hung(now) {
+	if !c.Hung && hung {
 		group.Stuck++
 	}
+	c.Hung = hung
 	if was == resultUnresolved && now != was {
 		t.del(key(spaceForeign, n, index))
 	}
@@ -156,11 +157,7 @@ func (t *txn) outcome(n uint64, index uint32, group *groupRow, c *candidateRow, 
 		t.put(key(spaceReady, n), nil)
 	}
 	if stuck != (group.Stuck > 0) {
-		for _, id := range (graph{t}).Carried(spend.GroupID(n)) {
-			if row := t.tx(id); row != nil && row.Ready && !row.Settled {
-				t.due(id)
-			}
-		}
+		t.unsettled(n)
 	}
 }
 
@@ -194,19 +191,41 @@ func (t *txn) awaken(ids []spend.TxID) {
 		w, _ := plain[waitersRow](t, v)
 		t.del(k)
 		for _, c := range w.Of {
-			t.reopen(c)
+			t.reopen(c, true)
 		}
 	}
 }
 
-// reopen has an unresolved candidate verified again.
-func (t *txn) reopen(k candidateKey) {
+// reopen has a candidate verified again. When something that it needs has come, it
+// holds a barrier again; a new view alone does not say so.
+func (t *txn) reopen(k candidateKey, came bool) {
 	group, c := t.group(k.Group), t.candidate(k.Group, k.Index)
 	if group == nil || c == nil || group.Status != groupWaiting || c.Status != resultUnresolved && c.Status != resultVerified {
 		return
 	}
 	t.outcome(k.Group, k.Index, group, c, "", "", "")
+	if came && c.Hung {
+		t.free(k.Group, group, c)
+		t.saveCandidate(k.Group, k.Index, c)
+	}
 	t.saveGroup(k.Group, group)
+}
+
+// free takes the mark of a hung candidate away.
+func (t *txn) free(n uint64, group *groupRow, c *candidateRow) {
+	c.Hung = false
+	if group.Stuck--; group.Stuck == 0 {
+		t.unsettled(n)
+	}
+}
+
+// unsettled has the components of what a group has yet to settle recomputed.
+func (t *txn) unsettled(n uint64) {
+	for _, id := range (graph{t}).Carried(spend.GroupID(n)) {
+		if row := t.tx(id); row != nil && row.Ready && !row.Settled {
+			t.due(id)
+		}
+	}
 }
 
 // enqueue lists a candidate for verification, if everything it needs is here.
@@ -234,7 +253,7 @@ func (t *txn) wake(ids []spend.TxID) {
 				return
 			}
 			for _, index := range x.Targets {
-				t.reopen(candidateKey{n, index})
+				t.reopen(candidateKey{n, index}, true)
 				t.enqueue(n, index, group)
 			}
 		}
@@ -299,6 +318,10 @@ func (t *txn) drop(n uint64, group *groupRow, status byte) {
 func (t *txn) retract(groups ...uint64) {
 	var changed []spend.TxID
 	for _, n := range groups {
+		group := t.group(n)
+		if group == nil {
+			return
+		}
 		ids := (graph{t}).Carried(spend.GroupID(n))
 		graph{t}.Prefetch(ids)
 		for _, id := range ids {
@@ -306,13 +329,19 @@ func (t *txn) retract(groups ...uint64) {
 			if row == nil {
 				return
 			}
+			// What was settled and ready before the group came does not rest on it. A
+			// popular ancestor must not be judged again for every lie about its children.
+			rests := !row.Settled || !row.Ready || row.ReadyAt >= group.Position
 			for i := range row.Claims {
 				if row.Claims[i].Group == n {
 					row.Claims[i].Group = t.otherCarrier(id, claimKey{id, row.Claims[i].Height, row.Claims[i].Root})
 					t.saveTx(id, row)
+					rests = true
 				}
 			}
-			changed = append(changed, id)
+			if rests {
+				changed = append(changed, id)
+			}
 		}
 	}
 	list := spend.Retract(graph{t}, changed)

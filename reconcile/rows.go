@@ -165,7 +165,7 @@ type groupRow struct {
 	Count      uint32 // observations
 	Candidates uint32
 	Open       uint32 // candidates that are not verified
-	Stuck      uint32 // candidates recorded as limited or unresolved
+	Stuck      uint32 // candidates that are hung
 	Bytes      uint64
 	Targets    []spend.TxID
 }
@@ -226,6 +226,9 @@ type candidateRow struct {
 	Context      string
 	Dependencies []spend.Outpoint
 	Claims       []claimKey
+	// Hung says that it was recorded as limited or unresolved, and is still while a
+	// new view has it looked at again.
+	Hung bool
 }
 
 // resultStatuses are those that are kept, as they are numbered.
@@ -240,6 +243,7 @@ func (a *candidateRow) code(c *coder) {
 	c.str(&a.Context)
 	list(c, &a.Dependencies, c.outpoint)
 	list(c, &a.Claims, func(k *claimKey) { k.code(c) })
+	c.bool(&a.Hung)
 }
 
 // claimKey names a placement of some transaction.

@@ -100,7 +100,7 @@ type Membership struct {
 	Generation  uint64
 	Outpoint    spend.Outpoint
 	Present     bool
-	Stale       bool // its generation is over, or its group's successors wait
+	Stale       bool // its generation is over, or a group that waits speaks of its outpoint
 	Partial     bool // the snapshot is not complete
 	Phase       Phase
 	Sequence    uint64

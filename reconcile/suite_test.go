@@ -47,3 +47,5 @@ func TestK6_OutputsAreNeverCurrentByWord(t *testing.T)   { one(t, "K6_OutputsAre
 func TestK6_WatchIsContiguous(t *testing.T)              { one(t, "K6_WatchIsContiguous") }
 func TestK8_PendingBudgets(t *testing.T)                 { one(t, "K8_PendingBudgets") }
 func TestK8_LimitedHoldsNothing(t *testing.T)            { one(t, "K8_LimitedHoldsNothing") }
+func TestK8_AStuckGroupIsNoBarrier(t *testing.T)         { one(t, "K8_AStuckGroupIsNoBarrier") }
+func TestK8_PlacementsAreNotCrowdedOut(t *testing.T)     { one(t, "K8_PlacementsAreNotCrowdedOut") }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -56,7 +57,7 @@ func wholeGroupsOnly(_ *testing.T, k *Kit) {
 	k.Want("rows", k.Rows(names), []string{"1/1/a/absent/2 partial", "1/1/b/present/1 partial"})
 	// A group without evidence is accepted like any other, in its turn.
 	k.Commit(k.Live(s, G("i", 3, k.Withdraws("5", b.Out(0)))))
-	k.Want("rows before", k.Rows(names), []string{"1/1/a/absent/2 partial", "1/1/b/present/1 partial"})
+	k.Want("rows before", k.Rows(names), []string{"1/1/a/absent/2 partial", "1/1/b/present/1 stale partial"})
 	k.Want("accepted", k.Settle(), 1)
 	k.Want("rows after", k.Rows(names), []string{"1/1/a/absent/2 partial", "1/1/b/absent/3 partial"})
 }
@@ -190,4 +191,57 @@ func limitedHoldsNothing(_ *testing.T, k *Kit) {
 	k.Want("taken", k.Output(Roots[0].Out(0)).State, reconcile.Spent)
 	k.Want("what it would spend", k.Output(Roots[1].Out(0)).State, reconcile.Unknown)
 	k.Want("pending", k.Generation(b).Pending.Groups, 1)
+}
+
+// crowded: placements that are only claimed keep none out that holds.
+func crowded(_ *testing.T, k *Kit) {
+	k.Options.Budget.Claims = 4
+	k.Open(k.instance.Backend)
+	x := k.Spend(Roots[0].Out(0))
+	liar, honest := k.Source("liar"), k.Source("honest")
+	for i := range uint32(5) {
+		k.Commit(k.Live(liar, G(fmt.Sprint("g", i), uint64(i+1), k.Lists(fmt.Sprint(i), x, 0, claim(x, 200+i, byte(i), false)))))
+	}
+	k.Commit(k.Live(honest, G("g", 1, k.Lists("1", x, 0, claim(x, 100, 77, true)))))
+	k.Work()
+	k.Want("status", k.Status(x), "included")
+	k.Want("of the honest one waits", k.Generation(honest).Pending.Groups, 0)
+	k.Want("of the liar waits", k.Generation(liar).Pending.Groups, 1)
+}
+
+// stuckIsNoBarrier: a group that cannot end holds back nobody else's facts, also not
+// those that it carries itself.
+func stuckIsNoBarrier(_ *testing.T, k *Kit) {
+	x, y := k.Spend(Roots[0].Out(0)), k.Spend(Roots[1].Out(0))
+	rival := k.Spend(Roots[0].Out(0))
+	liar, honest := k.Source("liar"), k.Source("honest")
+	k.Commit(k.Live(liar, G("g", 1, k.Lists("1", x, 0), k.Lists("2", y, 0))))
+	k.Commit(k.Live(honest, G("g", 1, k.Lists("1", rival, 0))))
+	k.Verify(x, rival)
+	k.Settle()
+	k.Want("behind the barrier", k.Status(rival), "pending")
+	for _, j := range k.Jobs() {
+		r := k.Check(j)
+		r.Status, r.Facts, r.Reason = reconcile.Unresolved, nil, "it never ends"
+		k.Record(r)
+	}
+	k.Settle()
+	k.Want("rival", k.Status(rival), "selected-final")
+	k.Want("of a group that waits", k.Status(x), "unresolved")
+	before := k.Dump()
+	k.View("view-1", 101, 1_600_000_000, 100, nil) // it is looked at again, and that alone holds nobody
+	k.Want("rival", k.Status(rival), "selected-final")
+	k.Want("jobs", len(k.Jobs()), 2)
+	for _, j := range k.Jobs() {
+		r := k.Check(j)
+		if j.Target == y.ID {
+			r.Status, r.Facts = reconcile.Unresolved, nil
+		}
+		k.Record(r)
+	}
+	k.Settle()
+	k.Want("rival", k.Status(rival), "selected-final")
+	if before == k.Dump() {
+		k.Error("the view is not in the snapshot")
+	}
 }

@@ -40,6 +40,8 @@ func Cases() []Case {
 		{Name: "K6_WatchIsContiguous", Run: watchIsContiguous},
 		{Name: "K8_PendingBudgets", Run: pendingBudgets},
 		{Name: "K8_LimitedHoldsNothing", Run: limitedHoldsNothing},
+		{Name: "K8_AStuckGroupIsNoBarrier", Run: stuckIsNoBarrier},
+		{Name: "K8_PlacementsAreNotCrowdedOut", Run: crowded},
 	}
 }
 
