@@ -213,7 +213,7 @@ func (v *tableViewer) lines(f *tableFrame, names sourceNames) []string {
 
 // Widths of columns.
 const (
-	shortOutpoint = 30
+	shortOutpoint = 34
 	fullOutpoint  = 71
 	wideOutputs   = 77 // what else a line with whole txids has
 	besideSource  = 56 // what a source's line has beside its name, with room for a word on its state
