@@ -52,7 +52,6 @@ func (r *runner) acceptSome(ctx context.Context) (progress bool, err error) {
 	for _, c := range done {
 		if c.Took() {
 			progress = true
-			r.noteAccepted(c.Revision.Accepted)
 		}
 	}
 	if err != nil || progress || len(done) == 0 {

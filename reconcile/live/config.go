@@ -108,9 +108,6 @@ func (c *Config) normalise() error {
 		seen[f.key()] = true
 		f.Every = cmp.Or(f.Every, time.Minute)
 	}
-	if c.On == nil {
-		c.On = func(context.Context, Event) error { return nil }
-	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

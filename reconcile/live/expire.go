@@ -48,11 +48,10 @@ func (r *runner) expire(ctx context.Context) error {
 		now := time.Now()
 		next, any, passed := r.due(uint64(now.Unix()))
 		if passed {
-			done, err := reconcile.Settle(context.WithoutCancel(ctx), r.store, reconcile.Invalidate{Reason: "expired", Now: uint64(now.Unix())})
+			_, err := reconcile.Settle(context.WithoutCancel(ctx), r.store, reconcile.Invalidate{Reason: "expired", Now: uint64(now.Unix())})
 			if err != nil {
 				return err
 			}
-			r.noteAccepted(done.Revision.Accepted)
 			r.moved()
 			continue
 		}

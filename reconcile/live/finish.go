@@ -77,7 +77,7 @@ func (r *runner) left(ctx context.Context) (left, err error) {
 	r.mu.Lock()
 	told := r.told
 	r.mu.Unlock()
-	if told < at.Accepted {
+	if r.config.On != nil && told < at.Accepted {
 		return errBusy, nil
 	}
 	for name := range r.config.Projectors {

@@ -110,7 +110,6 @@ func (r *runner) install(ctx context.Context, v verify.View) (again bool, told *
 		}
 		switch done.Status {
 		case reconcile.StatusCommitted:
-			r.noteAccepted(done.Revision.Accepted)
 			r.view = v
 			at := v.Context()
 			return false, &Context{ID: v.ID(), Height: at.TipHeight, MedianTimePast: at.MedianTimePast, Fork: fork}, nil

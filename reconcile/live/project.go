@@ -21,7 +21,17 @@ func (r *runner) project(ctx context.Context, name string, p reconcile.Projector
 		if err != nil {
 			return r.unless(ctx, err)
 		}
-		projected, err := r.store.Project(ctx, name, p.Apply)
+		projected, err := r.store.Projected(ctx, name)
+		if err != nil {
+			return r.unless(ctx, err)
+		}
+		if projected >= at.Accepted {
+			failures.reset()
+			r.caughtUp.beat()
+			rest(ctx, moved, time.Minute)
+			continue
+		}
+		projected, err = r.store.Project(ctx, name, p.Apply)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil
@@ -35,10 +45,6 @@ func (r *runner) project(ctx context.Context, name string, p reconcile.Projector
 			if sleep(ctx, failures.next(projectAgain)) != nil {
 				return nil
 			}
-		case projected >= at.Accepted:
-			failures.reset()
-			r.caughtUp.beat()
-			rest(ctx, moved, time.Minute)
 		default:
 			failures.reset()
 		}
@@ -54,23 +60,30 @@ func (r *runner) unless(ctx context.Context, err error) error {
 	return err
 }
 
-// watchBatch is after how many changes the mark is written though more are there.
-const watchBatch = 256
+// The mark of what was told is written after so many changes, or this long after the
+// one before, and when the run ends: it costs a commit of its own.
+const (
+	watchBatch = 256
+	watchEvery = time.Second
+)
 
 // watch tells the accepted changes, in order and without a gap. The mark follows:
 // what was told after it is told again by the next run.
 func (r *runner) watch(ctx context.Context) error {
+	if r.config.On == nil {
+		return nil
+	}
 	told, _, err := getNumber(ctx, r.store, keyEvents)
 	if err != nil {
 		return r.unless(ctx, err)
 	}
 	r.noteTold(told)
-	marked := told
+	marked, last := told, time.Time{}
 	mark := func() error {
 		if told == marked {
 			return nil
 		}
-		marked = told
+		marked, last = told, time.Now()
 		return r.store.Attach(context.WithoutCancel(ctx), reconcile.Attach{Put: []reconcile.Entry{asNumber(keyEvents, told)}})
 	}
 	for ctx.Err() == nil {
@@ -87,7 +100,7 @@ func (r *runner) watch(ctx context.Context) error {
 				return errors.Join(r.unless(ctx, err), mark())
 			}
 			told = change.Revision.Accepted
-			if told >= r.accepted.Load() || told-marked >= watchBatch {
+			if told-marked >= watchBatch || time.Since(last) >= watchEvery {
 				if err := mark(); err != nil {
 					return err
 				}

@@ -158,7 +158,6 @@ func (r *runner) attempt(ctx context.Context, m *reconcile.Receive) (reconcile.C
 	if err != nil {
 		return done, &storeError{err}
 	}
-	r.noteAccepted(done.Revision.Accepted)
 	return done, nil
 }
 

@@ -17,6 +17,8 @@ type record struct {
 	*source
 	id  reconcile.SourceID
 	key client.Key
+
+	latest *client.Generation // as the store has it; nil: to be read
 }
 
 var (
@@ -68,6 +70,10 @@ type intent struct {
 
 func (r *record) Status(ctx context.Context) (client.Status, error) {
 	st, err := r.status(ctx)
+	if r.latest = nil; st.Latest != nil {
+		own := *st.Latest // the follower goes on with its own
+		r.latest = &own
+	}
 	return st, failed(err)
 }
 
@@ -115,6 +121,7 @@ func (r *record) status(ctx context.Context) (st client.Status, err error) {
 
 func (r *record) Begin(ctx context.Context, i client.Intent) (uint64, error) {
 	ctx = context.WithoutCancel(ctx)
+	r.latest = nil
 	// The pin of the chain is looked at and set by one source at a time.
 	r.runner.turn <- struct{}{}
 	defer func() { <-r.runner.turn }()
@@ -141,19 +148,24 @@ func (r *record) Commit(ctx context.Context, c client.Commit) (client.Committed,
 }
 
 func (r *record) commit(ctx context.Context, c client.Commit) error {
-	st, err := r.status(ctx)
-	if err != nil {
-		return failed(err)
+	if r.latest == nil {
+		st, err := r.status(ctx)
+		if err != nil {
+			return failed(err)
+		}
+		r.latest = st.Latest
 	}
-	if err := admit(st.Latest, &c); err != nil {
+	latest := r.latest
+	r.latest = nil // until it is known what became of the batch
+	if err := admit(latest, &c); err != nil {
 		return err
 	}
-	put, err := r.continuity(ctx, st.Latest, &c)
+	put, err := r.continuity(ctx, latest, &c)
 	if err != nil {
 		return err
 	}
 	put = append(put, asJSON(sourceKey(r.id, rowCheckpoint), c.Checkpoint))
-	batch, err := r.batch(st.Latest, &c)
+	batch, err := r.batch(latest, &c)
 	if err != nil {
 		return err
 	}
@@ -184,6 +196,8 @@ func (r *record) commit(ctx context.Context, c client.Commit) error {
 	if g.Number != c.Generation || g.Ending != nil {
 		return errOver
 	}
+	latest.Checkpoint = &c.Checkpoint
+	r.latest = latest
 	return nil
 }
 
@@ -247,6 +261,7 @@ func (r *record) batch(g *client.Generation, c *client.Commit) (reconcile.Batch,
 
 func (r *record) End(ctx context.Context, e client.Ending) error {
 	ctx = context.WithoutCancel(ctx)
+	r.latest = nil
 	err := r.runner.store.End(ctx, reconcile.Ending{
 		Source: r.id, Generation: e.Generation, Code: string(e.Code), Reason: e.Reason, At: e.At, Claim: e.Claim, ClaimID: e.ClaimID,
 	}, reconcile.Attach{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/overlayd/overlayd/reconcile"
@@ -47,11 +46,9 @@ type runner struct {
 	cancel  context.CancelCauseFunc
 
 	wg       sync.WaitGroup
-	pulse    pulse         // something moved in the store
-	caughtUp pulse         // a projector, a source or the events came further
-	promised pulse         // a session has another end
-	accepted atomic.Uint64 // as far as this process knows
-
+	pulse    pulse // something moved in the store
+	caughtUp pulse // a projector, a source or the events came further
+	promised pulse // a session has another end
 	// view is in force in the store. It is read while a batch is planned and
 	// committed, and written while another view takes its place (V5).
 	viewMu sync.RWMutex
@@ -135,11 +132,6 @@ func (r *runner) start(ctx context.Context, part func(context.Context) error) {
 
 // prepare brings the view that is in force up to date before anything is received.
 func (r *runner) prepare(ctx context.Context) error {
-	at, err := r.store.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	r.noteAccepted(at.Accepted)
 	return r.follow(ctx)
 }
 
@@ -168,17 +160,11 @@ func (r *runner) moved() {
 	r.pool.Wake()
 }
 
-func (r *runner) noteAccepted(revision uint64) {
-	for {
-		old := r.accepted.Load()
-		if revision <= old || r.accepted.CompareAndSwap(old, revision) {
-			return
-		}
-	}
-}
-
 // tell hands out one event. An error of On ends the run.
 func (r *runner) tell(ctx context.Context, e Event) error {
+	if r.config.On == nil {
+		return nil
+	}
 	r.tellMu.Lock()
 	defer r.tellMu.Unlock()
 	if err := ctx.Err(); err != nil {
