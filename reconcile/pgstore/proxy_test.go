@@ -287,3 +287,53 @@ func TestP3_AQuestionCanBeGivenUp(t *testing.T) {
 		t.Errorf("a is %q", got)
 	}
 }
+
+// TestR8_ALostReplyIsSettledByTheKey: the engine over a connection that loses the
+// answer, the commit, or the time between takes each mutation once.
+func TestR8_ALostReplyIsSettledByTheKey(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]loss{"the answer": lostReply, "the commit": lostCommit, "the time between": late} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, pool := newProxy(t, pgtest.NewEmpty(t))
+			ctx := t.Context()
+			store, err := reconcile.Open(ctx, open(t, pool), reconcile.Options{Partition: partition})
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, err := store.Source(ctx, reconcile.SourceKey{Kind: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Begin(ctx, source, reconcile.Attach{}); err != nil {
+				t.Fatal(err)
+			}
+			receive := func(n uint64) (reconcile.Committed, error) {
+				return reconcile.Settle(ctx, store, reconcile.Receive{Context: "genesis", Batch: reconcile.Batch{
+					Source: source, Generation: 1, Scope: []byte(`{}`), Phase: reconcile.PhaseSnapshot, Through: 7, HighWater: 7,
+					Provenance: reconcile.Provenance{Adapter: "test", Authentication: "configured-transport", ReceivedAt: n},
+					Groups:     []reconcile.Group{{ID: string('a' + rune(n)), Sequence: 7, Observations: []reconcile.Observation{{ID: string('o' + rune(n)), Kind: "withdraw", Canonical: []byte(`{}`), Effect: reconcile.Absent}}}},
+				}})
+			}
+			for n := range uint64(3) {
+				if n == 1 {
+					p.lose(l)
+				}
+				c, err := receive(n)
+				if err != nil || !c.Took() || c.Revision.Received != n+1 {
+					t.Fatalf("receive %d: %+v, %v", n, c, err)
+				}
+				if n == 1 && l == late { // only now does it get there
+					close(p.release)
+					<-p.arrived
+				}
+			}
+			if at, err := store.Revision(ctx); err != nil || at.Received != 3 {
+				t.Errorf("%+v, %v; want 3 received", at, err)
+			}
+			if found, err := store.Audit(ctx); err != nil || len(found) > 0 {
+				t.Errorf("%v, %v", found, err)
+			}
+		})
+	}
+}
