@@ -102,48 +102,62 @@ func TestC3_KilledAtNamedPoints(t *testing.T) {
 			if strings.HasSuffix(point, "begin") && at > 1 {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s %d", point, at), func(t *testing.T) {
-				t.Parallel()
-				f := newFake(t).seed(5)
-				dir := t.TempDir()
-				f.before = func(endpoint string, n int, _ []byte) {
-					if endpoint == "read" && n == 2 {
-						f.put(8, 9)
-						f.remove(1)
-						f.skip()
-					}
-				}
-				o := orders{Base: f.serve(), Dir: dir, Output: filepath.Join(dir, "shown"), KillPoint: point, KillAt: at}
-				o.Limits.MaxObservations = 2
-				if !wait(t, spawn(t, o)) {
-					t.Fatal("the follower was not killed")
-				}
-				o.KillPoint = ""
-				if wait(t, spawn(t, o)) {
-					t.Fatal("the second follower was killed")
-				}
-				ids := exact(t, dir, f)
-				if len(ids) != 9 {
-					t.Fatalf("%d observations, want 9: %v", len(ids), ids)
-				}
-				shown := lines(t, o.Output)
-				for _, id := range ids {
-					// Only between a commit and its delivery mark may a page be shown twice.
-					again := point == "shown" || point == "before delivered"
-					if shown[id] != 1 && (!again || shown[id] != 2) {
-						t.Errorf("%s was shown %d times", id, shown[id])
-					}
-				}
-				if n := len(f.seen("open")); n > 2 {
-					t.Errorf("%d opens", n)
-				}
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				if len(f.sessions) != 1 {
-					t.Errorf("%d sessions, want 1", len(f.sessions))
-				}
-			})
+			t.Run(fmt.Sprintf("%s %d", point, at), func(t *testing.T) { killedAt(t, point, at, false) })
 		}
+	}
+}
+
+// TestC3_SignedKilledAtNamedPoints does the same to one that signs: its BRC-104
+// session dies with it, and nothing else does.
+func TestC3_SignedKilledAtNamedPoints(t *testing.T) {
+	t.Parallel()
+	for point, at := range map[string]int{"after begin": 1, "before commit": 2, "after commit": 4, "shown": 2} {
+		t.Run(point, func(t *testing.T) { killedAt(t, point, at, true) })
+	}
+}
+
+func killedAt(t *testing.T, point string, at int, signed bool) {
+	t.Parallel()
+	f := newFake(t).seed(5)
+	if signed {
+		f.signing()
+	}
+	dir := t.TempDir()
+	f.before = func(endpoint string, n int, _ []byte) {
+		if endpoint == "read" && n == 2 {
+			f.put(8, 9)
+			f.remove(1)
+			f.skip()
+		}
+	}
+	o := orders{Base: f.serve(), Dir: dir, Output: filepath.Join(dir, "shown"), KillPoint: point, KillAt: at, Signed: signed}
+	o.Limits.MaxObservations = 2
+	if !wait(t, spawn(t, o)) {
+		t.Fatal("the follower was not killed")
+	}
+	o.KillPoint = ""
+	if wait(t, spawn(t, o)) {
+		t.Fatal("the second follower was killed")
+	}
+	ids := exact(t, dir, f)
+	if len(ids) != 9 {
+		t.Fatalf("%d observations, want 9: %v", len(ids), ids)
+	}
+	shown := lines(t, o.Output)
+	for _, id := range ids {
+		// Only between a commit and its delivery mark may a page be shown twice.
+		again := point == "shown" || point == "before delivered"
+		if shown[id] != 1 && (!again || shown[id] != 2) {
+			t.Errorf("%s was shown %d times", id, shown[id])
+		}
+	}
+	if n := len(f.seen("open")); n > 2 {
+		t.Errorf("%d opens", n)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.sessions) != 1 {
+		t.Errorf("%d sessions, want 1", len(f.sessions))
 	}
 }
 

@@ -23,6 +23,7 @@ type orders struct {
 	KillPoint         string // "" for none
 	KillAt            int
 	Reopen            bool
+	Signed            bool
 }
 
 func TestMain(m *testing.M) {
@@ -78,6 +79,9 @@ func child(text string) error {
 			}
 			return nil
 		},
+	}
+	if o.Signed {
+		options.Key, options.Service = newKey(1), signedService
 	}
 	if o.Reopen {
 		options.OnReset = client.Reopen
