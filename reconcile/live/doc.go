@@ -68,8 +68,9 @@
 // the commit under way is finished, results that were not recorded are dropped and
 // are worked out again by the next run.
 //
-// An identical group that a provider sends twice in one snapshot changes nothing
-// and is not refused: the store knows it. With another meaning it is equivocation.
+// A group or observation that a provider sends again breaks the protocol, and
+// nothing of its batch is taken. With another meaning it is equivocation, also when
+// one of the two is in the snapshot and the other in the log.
 //
 // # Non-goals
 //

@@ -38,7 +38,7 @@ var errOver = errors.New("this generation is over")
 // its source without holding the turn. What it was given is frozen: every attempt
 // is the same mutation.
 func (r *runner) receive(ctx context.Context, s *source, batch reconcile.Batch, attach reconcile.Attach) (reconcile.Committed, error) {
-	m := reconcile.Receive{Batch: batch, Attach: attach}
+	m := reconcile.Receive{Batch: batch, Attach: attach, Fresh: s.finite == nil} // BRC-193 gives an id once
 	room := firstRoom
 	for moves := 0; ; {
 		moved := r.pulse.wait()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/overlayd/overlayd/client"
@@ -177,6 +178,11 @@ func (r *record) commit(ctx context.Context, c client.Commit) error {
 	case reconcile.StatusCommitted, reconcile.StatusReplayed:
 	case reconcile.StatusEquivocation:
 		return &client.EquivocationError{What: "group", ID: done.Reason}
+	case reconcile.StatusInvalid:
+		if strings.Contains(done.Reason, "repeated") {
+			return &client.ViolationError{Rule: client.RuleDuplicate, Detail: done.Reason}
+		}
+		return &client.ViolationError{Rule: client.RuleContinuation, Detail: done.Reason}
 	default:
 		return fmt.Errorf("the batch was refused (%s): %s", done.Status, done.Reason)
 	}

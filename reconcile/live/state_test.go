@@ -24,6 +24,6 @@ func TestC2_C3_C4_C5_C7_RecordIsAState(t *testing.T) {
 			}
 			return s
 		}
-		return statetest.Instance{State: open(), Reopen: open, KnowsRepeats: true}
+		return statetest.Instance{State: open(), Reopen: open, OneSpace: true}
 	})
 }

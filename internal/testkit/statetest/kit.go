@@ -21,9 +21,10 @@ type Instance struct {
 	// Delivers says that the state hands out what was not delivered. A state whose
 	// receipt is the delivery does not.
 	Delivers bool
-	// KnowsRepeats says that it takes an identical group again for the group it has,
-	// instead of refusing it.
-	KnowsRepeats bool
+	// OneSpace says that an id of the snapshot which comes in the log with another
+	// meaning is equivocation, instead of a duplicate, and that the claim of an
+	// equivocation stays in the state.
+	OneSpace bool
 }
 
 var chain = client.Chain{Network: "test", GenesisHash: strings.Repeat("0a", 32)}

@@ -165,13 +165,9 @@ func ids(t *testing.T, i Instance) {
 	} {
 		s := twice(t, i, fmt.Sprintf("ls_ids_%d", n))
 		again := s.batch(client.PhaseLive, 9, c.make(s), group("l9", 9, s.withdrawal("l9-o", 2)))
-		if i.KnowsRepeats && c.same {
-			s.commit(again)
-			continue
-		}
 		err := s.refused(again)
-		if _, ok := errors.AsType[*client.EquivocationError](err); ok && i.KnowsRepeats {
-			continue // it tells no space from the other
+		if _, ok := errors.AsType[*client.EquivocationError](err); ok && i.OneSpace && !c.same {
+			continue
 		}
 		s.violates(err, client.RuleDuplicate)
 		s.commit(s.batch(client.PhaseLive, 8, group("l8", 8, s.withdrawal("l8-o", 2)))) // and an honest one is
@@ -222,7 +218,7 @@ func equivocation(t *testing.T, i Instance) {
 		if err := s.record.End(t.Context(), ending); err != nil {
 			t.Fatalf("%s: end: %v", name, err)
 		}
-		if !i.KnowsRepeats && (e.What != c.what || e.ID != map[string]string{"group": "l7", "observation": "l7-o"}[c.what] || !bytes.Contains(e.Claim, g.Observations[0].Canonical)) {
+		if !i.OneSpace && (e.What != c.what || e.ID != map[string]string{"group": "l7", "observation": "l7-o"}[c.what] || !bytes.Contains(e.Claim, g.Observations[0].Canonical)) {
 			t.Errorf("%s: %s %q with %q", name, e.What, e.ID, e.Claim)
 		}
 		s.reopen()
