@@ -235,6 +235,5 @@ func (t *txn) reconcile(m Reconcile, p *publication) (*refusal, error) {
 	return nil, t.err
 }
 
-// invalidate notes that assessments are gone. No assessment is kept as a fact, so
-// nothing else follows from it.
+// invalidate has nothing to change: see Invalidate.
 func (t *txn) invalidate(Invalidate) (*refusal, error) { return nil, t.err }

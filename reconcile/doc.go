@@ -66,13 +66,23 @@
 //   - D13: the first generation of a source is shown as partial while its snapshot
 //     arrives; each later one is staged until all of its snapshot is accepted.
 //   - D14: receive and context take a position each, also when nothing changes.
+//   - D16: no assessment of a source is kept as a fact: what a source reports of an
+//     output is its row, fresh for as long as its generation lives. So Invalidate
+//     publishes a revision, by which an expiry can be told, and nothing else moves.
+//   - A placement counts as an inclusion once a group that brought it is accepted, as
+//     support for readiness at once. One that holds is never kept out by others that
+//     are only claimed.
+//   - A group that cannot end (limited, or unresolved) is no barrier for what it
+//     carries; while a new view has it looked at again it is none either.
+//   - Facts that lift or open a barrier without an accept are published by a
+//     Reconcile, which Store.Settled hands out; a swap and a context publish theirs.
 //
 // # Ownership
 //
-// The engine has no clock, no goroutine and no network: time comes with
-// contexts, provenance and endings, results come through [Store].Record. Reads
-// may go on beside a write; writes go one at a time, also over processes when
-// the backend is shared by several.
+// The engine has no clock and no network: time comes with contexts, provenance and
+// endings, results come through [Store].Record. The one goroutine it ever starts
+// keeps the view of a snapshot, until Close. Reads may go on beside a write; writes
+// go one at a time, also over processes when the backend is shared by several.
 //
 // # Non-goals
 //

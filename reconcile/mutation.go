@@ -172,7 +172,8 @@ type Reconcile struct {
 	Received uint64
 }
 
-// Invalidate removes assessments, or expires what is due.
+// Invalidate publishes that assessments are void, or that something expired. None
+// is kept as a fact, so that nothing else follows from it.
 type Invalidate struct {
 	Assessments [][32]byte
 	Reason      string
