@@ -163,6 +163,7 @@ func (s *saga) judge(t testing.TB) (v verdict) {
 			v.disorder++
 		}
 		revision = c.Revision.Accepted
+		now := map[uint64]uint64{}
 		for _, m := range c.Memberships {
 			if m.Gone {
 				continue
@@ -172,11 +173,15 @@ func (s *saga) judge(t testing.TB) (v verdict) {
 				v.doubled++
 			}
 			seen[m.Observation] = true
+			// Within one revision the order is that of outpoints.
 			if m.Sequence < last[m.Generation] {
-				t.Logf("sequence %d follows %d", m.Sequence, last[m.Generation])
+				t.Logf("sequence %d of generation %d follows %d", m.Sequence, m.Generation, last[m.Generation])
 				v.disorder++
 			}
-			last[m.Generation] = m.Sequence
+			now[m.Generation] = max(now[m.Generation], m.Sequence)
+		}
+		for generation, sequence := range now {
+			last[generation] = sequence
 		}
 		if revision == at.Accepted {
 			break
