@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 // service is a chain tracker over one branch.
 type service struct {
+	mu     sync.Mutex
 	roots  map[uint32][32]byte
 	height uint32
 	down   error
@@ -24,11 +26,24 @@ type service struct {
 }
 
 func (s *service) IsValidRootForHeight(_ context.Context, root *chainhash.Hash, height uint32) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked++
 	return s.roots[height] == display(*root), s.down
 }
 
-func (s *service) CurrentHeight(context.Context) (uint32, error) { return s.height, s.down }
+func (s *service) CurrentHeight(context.Context) (uint32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.height, s.down
+}
+
+// grow changes the height.
+func (s *service) grow(by uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.height += by
+}
 
 func TestR9_ChainTracker(t *testing.T) {
 	t.Parallel()
@@ -78,7 +93,7 @@ func TestR9_ChainTracker(t *testing.T) {
 		t.Error("a change without one")
 	default:
 	}
-	s.height += 3
+	s.grow(3)
 	next, err := tracker.Current(t.Context())
 	if err != nil || next.ID() != "height:105" {
 		t.Fatalf("%v, %v", next, err)
@@ -120,7 +135,7 @@ func TestR9_WatchersLook(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- tracker.Watch(ctx) }()
 		synctest.Wait()
-		s.height = 8
+		s.grow(1)
 		<-tracker.Changed()
 		stop()
 		if err := <-done; err != nil {
