@@ -518,6 +518,14 @@ func (a *arrival) arrange() {
 	for _, r := range ready {
 		seeds = append(seeds, r.ID)
 	}
+	for _, n := range a.numbers {
+		// One that its other groups have stuck can be decided through this one: it holds a barrier again.
+		for _, id := range (graph{a.txn}).Carried(spend.GroupID(n)) {
+			if row := a.tx(id); row != nil && row.Ready && !row.Settled {
+				seeds = append(seeds, id)
+			}
+		}
+	}
 	for _, k := range a.bad {
 		a.invalid(k, "", a.b.Provenance.ReceivedAt)
 	}
