@@ -46,7 +46,8 @@ type Store interface {
 	Read(ctx context.Context, accepted uint64) (Snapshot, error)
 	// Watch gives the accepted changes after a revision, contiguous, and waits for
 	// more until ctx ends. A forgotten place ends it with a *ResetError. Nothing
-	// is held while a change is handled.
+	// is held while a change is handled. What another process commits to a shared
+	// store is seen with the next commit of this one.
 	Watch(ctx context.Context, after uint64) iter.Seq2[Change, error]
 	// Changed is a hint that a revision or a result moved: a buffer of one, never
 	// closed. One receiver; several use [Watch].

@@ -49,3 +49,4 @@ func TestK8_PendingBudgets(t *testing.T)                 { one(t, "K8_PendingBud
 func TestK8_LimitedHoldsNothing(t *testing.T)            { one(t, "K8_LimitedHoldsNothing") }
 func TestK8_AStuckGroupIsNoBarrier(t *testing.T)         { one(t, "K8_AStuckGroupIsNoBarrier") }
 func TestK8_PlacementsAreNotCrowdedOut(t *testing.T)     { one(t, "K8_PlacementsAreNotCrowdedOut") }
+func TestK8_EvidenceBudgets(t *testing.T)                { one(t, "K8_EvidenceBudgets") }

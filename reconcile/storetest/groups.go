@@ -245,3 +245,39 @@ func stuckIsNoBarrier(_ *testing.T, k *Kit) {
 		k.Error("the view is not in the snapshot")
 	}
 }
+
+// evidenceBudgets: evidence over a bound is limited, never invalid, and its source
+// goes on.
+func evidenceBudgets(_ *testing.T, k *Kit) {
+	k.Options.Budget = reconcile.Budget{Transactions: 2, Candidate: 400, Dependencies: 1}
+	k.Open(k.instance.Backend)
+	s := k.Source("a")
+	p := k.Spend(Roots[0].Out(0))
+	q := k.Spend(p.Out(0))
+	r := k.Spend(q.Out(0))
+	k.Commit(k.Live(s, G("many", 1, k.Lists("1", r.With(q, p), 0))))
+	long := make([]spend.Outpoint, 9)
+	for i := range long {
+		long[i] = Roots[1].Out(uint32(i))
+	}
+	k.Commit(k.Live(s, G("large", 2, k.Lists("2", k.Spend(long...), 0))))
+	two := k.Spend(Roots[2].Out(0))
+	k.Commit(k.Live(s, G("needs", 3, k.Lists("3", two, 0))))
+	jobs := k.Jobs()
+	k.Want("jobs", len(jobs), 1)
+	over := k.Check(jobs[0])
+	over.Status, over.Facts, over.Dependencies = reconcile.Unresolved, nil, []spend.Outpoint{p.Out(9), q.Out(9)}
+	k.Record(over)
+	k.Want("ended", k.Generation(s).Ending == nil, true)
+	k.Read(func(s reconcile.Snapshot) {
+		n := 0
+		for g, err := range s.PendingGroups() {
+			if n++; err != nil || g.Open != 1 || g.Reason == "" {
+				k.Errorf("%+v, %v", g, err)
+			}
+		}
+		k.Want("groups", n, 3)
+	})
+	k.Settle()
+	k.Want("accepts", k.Settle(), 0)
+}

@@ -41,6 +41,7 @@ func Cases() []Case {
 		{Name: "K8_PendingBudgets", Run: pendingBudgets},
 		{Name: "K8_LimitedHoldsNothing", Run: limitedHoldsNothing},
 		{Name: "K8_AStuckGroupIsNoBarrier", Run: stuckIsNoBarrier},
+		{Name: "K8_EvidenceBudgets", Run: evidenceBudgets},
 		{Name: "K8_PlacementsAreNotCrowdedOut", Run: crowded},
 	}
 }
