@@ -89,6 +89,16 @@ func (t *txn) auditReady(all []spend.TxID) (list []Difference) {
 	for _, r := range spend.Advance(graph{t}, all, nil) {
 		list = append(list, Difference{What: "readiness", Key: r.ID.String(), Have: "not ready", Want: fmt.Sprintf("ready at %d", r.ReadyAt)})
 	}
+	for _, r := range spend.Retract(graph{t}, all) {
+		row := t.tx(r.ID)
+		if row == nil {
+			return list
+		}
+		list = append(list, Difference{
+			What: "readiness", Key: r.ID.String(), Have: fmt.Sprintf("received %d, ready %v at %d, depth %d", row.ReceivedAt, row.Ready, row.ReadyAt, row.Depth),
+			Want: fmt.Sprintf("received %d, ready %v at %d, depth %d", r.ReceivedAt, r.Ready, r.ReadyAt, r.Depth),
+		})
+	}
 	for _, c := range spend.Cover(graph{t}, all) {
 		list = append(list, Difference{What: "coverage", Key: c.ID.String(), Have: fmt.Sprint(!c.Covered), Want: fmt.Sprint(c.Covered)})
 	}
