@@ -45,6 +45,11 @@
 // Forced is the ancestor closure of included transactions through every known raw transaction, not through verified ones
 // only: a block that holds the child holds the parent. A forced transaction must itself be carried by a verified group.
 //
+// A proof stands for the ancestors of a transaction and not for the group that brought it: an anchored transaction, too, is
+// ready only when a group that carries it is complete, and never before that group's own position. Once every group that
+// could settle it waits for a member that is limited or unresolved it holds no barrier (Node.Stuck). Otherwise one group
+// of an honest transaction and something that nobody can resolve would hold a component for ever.
+//
 // Limited candidates do not hold a barrier: the budget's decision is recorded as their state, and what they would spend is
 // for the caller to show as not known.
 //
