@@ -264,3 +264,42 @@ func TestC3_R4_R7_ReconcilingFollowerIsKilled(t *testing.T) {
 		t.Errorf("%d outputs are kept: %v", len(kept), kept)
 	}
 }
+
+// TestC1_C7_SignedSourceIsReconciled follows the members' service: only with a key that has a grant, and what it is told
+// is a source of its own beside the public service of the same provider.
+func TestC1_C7_SignedSourceIsReconciled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key, public := member(t, dir, 'r')
+	_, ready := Dev(t, filepath.Join(dir, "data"))
+	roots, state := filepath.Join(dir, "data", "roots.ndjson"), filepath.Join(dir, "state")
+	args := func(service string, more ...string) []string {
+		return append([]string{"follow", "--reconcile", ready.BaseURL, service, "--roots", roots, "--state", state, "--until-live", "--expect-identity", ready.Identity}, more...)
+	}
+	if r := Run(t, args("ls_catalogue_members")...); r.Code != 1 || !strings.Contains(r.Stderr, "name its file with --identity") {
+		t.Errorf("without a key: %d %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	if r := Run(t, args("ls_catalogue", "--identity", key)...); r.Code != 1 || !strings.Contains(r.Stderr, "leave out --identity") {
+		t.Errorf("a public service with a key: %d %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	if r := Run(t, args("ls_catalogue")...); r.Code != 0 {
+		t.Fatalf("the public service: %d %s", r.Code, r.Stderr)
+	}
+	if r := Run(t, args("ls_catalogue_members", "--identity", key, "--on-reset", "stop")...); r.Code != 1 || strings.Contains(r.Stdout, `"output"`) {
+		t.Errorf("without a grant: %d %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	grant(t, ready, http.MethodPut, public)
+	r := Run(t, args("ls_catalogue_members", "--identity", key)...)
+	if r.Code != 0 || !strings.Contains(r.Stderr, public) || !strings.Contains(r.Stdout, ready.BaseURL+" ls_catalogue\"") {
+		t.Errorf("with a grant: %d %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	_, listed := states(t, state)
+	for o, n := range listed {
+		if n != 2 {
+			t.Errorf("%s is listed by %d sources", o, n)
+		}
+	}
+	if len(listed) != 58 {
+		t.Errorf("%d outputs of the sample's 58", len(listed))
+	}
+}
