@@ -16,6 +16,7 @@ func completionOrder(_ *testing.T, k *Kit) {
 		a, b := k.Source(fmt.Sprint("a", i)), k.Source(fmt.Sprint("b", i))
 		k.Commit(k.Live(a, G("g", 1, k.Spends("1", first))))
 		k.Commit(k.Live(b, G("g", 1, k.Spends("1", second))))
+		k.Want("what both would spend", k.Output(Roots[i].Out(0)).State, reconcile.Pending)
 		if last {
 			k.Verify(second)
 			k.Settle()
@@ -258,10 +259,18 @@ func contextIsChecked(_ *testing.T, k *Kit) {
 	for _, j := range k.Jobs() {
 		stale = k.Check(j)
 	}
+	other := k.Source("b") // an accept without results has nothing but its context to be late by
+	k.Commit(k.Live(other, G("g", 1, k.Withdraws("1", x.Out(1)))))
+	empty, err := k.Store.Settled(k.ctx, 10)
+	if err != nil || len(empty) != 2 {
+		k.Fatalf("%v, %v", empty, err)
+	}
 	planned := k.Live(s, G("i", 3))
 	k.View("view-1", 101, 1_600_000_000, 100, nil)
 	k.Refused(planned, reconcile.StatusContextChanged)
 	k.Refused(ms[0], reconcile.StatusContextChanged)
+	k.Refused(empty[1], reconcile.StatusContextChanged)
+	k.Want("the withdrawal", k.Settle(), 1)
 	k.Want("stale result", k.Record(stale)[0].Kept, false)
 	k.Want("ready", k.Settle(), 0)
 	k.Want("to verify", len(k.Jobs()), 2)

@@ -244,6 +244,24 @@ func stuckIsNoBarrier(_ *testing.T, k *Kit) {
 	if before == k.Dump() {
 		k.Error("the view is not in the snapshot")
 	}
+	// When what it named comes, it is one like any other again.
+	missing := k.Spend(Roots[2].Out(0))
+	late := k.Spend(Roots[3].Out(0))
+	k.Commit(k.Live(liar, G("h", 2, k.Lists("3", late, 0))))
+	for _, j := range k.Jobs() {
+		r := k.Check(j)
+		r.Status, r.Facts, r.Dependencies = reconcile.Unresolved, nil, []spend.Outpoint{missing.Out(0)}
+		k.Record(r)
+	}
+	k.Settle()
+	k.Want("late", k.Status(late), "unresolved")
+	k.Commit(k.Live(honest, G("h", 2, k.Lists("2", missing, 0))))
+	k.Settle()
+	k.Want("late", k.Status(late), "pending, was unresolved")
+	k.Verify(late)
+	k.Settle()
+	k.Want("late", k.Status(late), "selected-final")
+	k.Work()
 }
 
 // evidenceBudgets: evidence over a bound is limited, never invalid, and its source

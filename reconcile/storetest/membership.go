@@ -164,6 +164,7 @@ func absentRowsKeep(_ *testing.T, k *Kit) {
 	k.Commit(k.Snapshot(s, false, G("p", 8, k.Lists("4", x, 0))))
 	k.Work()
 	k.Want("rows while another is staged", k.Rows(names), []string{"1/1/x/absent/4 stale", "1/1/y/present/1 stale"})
+	k.Want("sources of what is staged", len(k.Output(x.Out(0)).Sources), 0)
 	k.Commit(k.Snapshot(s, true))
 	k.Want("an empty last page is accepted", k.Settle(), 1)
 	k.Want("rows", k.Rows(names), []string{"1/2/x/present/8"})
