@@ -50,3 +50,4 @@ func TestK8_LimitedHoldsNothing(t *testing.T)            { one(t, "K8_LimitedHol
 func TestK8_AStuckGroupIsNoBarrier(t *testing.T)         { one(t, "K8_AStuckGroupIsNoBarrier") }
 func TestK8_PlacementsAreNotCrowdedOut(t *testing.T)     { one(t, "K8_PlacementsAreNotCrowdedOut") }
 func TestK8_EvidenceBudgets(t *testing.T)                { one(t, "K8_EvidenceBudgets") }
+func TestK3_WorkIsListedInPages(t *testing.T)            { one(t, "K3_WorkIsListedInPages") }

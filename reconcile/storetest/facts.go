@@ -109,12 +109,20 @@ func inclusionAndReorg(t *testing.T, k *Kit) {
 	next := reconcile.Context{ID: "view-5", View: reconcile.ChainView{TipHeight: 104}}
 	k.Refused(reconcile.ContextChange{Context: next, Prepared: "view-3"}, reconcile.StatusContextChanged)
 	k.Refused(reconcile.ContextChange{Context: next, Prepared: "view-4", Fork: 100}, reconcile.StatusContextChanged)
+	// A proof is an inclusion once its group is accepted.
+	late := k.Spend(Roots[2].Out(0))
+	k.Commit(k.Live(s, G("k", 5, k.Lists("5", late, 0))))
+	k.Work()
+	k.Commit(k.Live(s, G("l", 6, k.Lists("6", late, 1, claim(late, 100, 8, true)))))
+	k.Want("before its group is accepted", k.Status(late), "selected-final")
+	k.Work()
+	k.Want("after", k.Status(late), "included")
 	// A coinbase counts once it is mature.
-	k.Want("claims", fmt.Sprint(k.claims(103, 150)), "0")
+	k.Want("claims", k.claims(103, 150), 0)
 	base := k.Spend(Roots[1].Out(0))
 	young := claim(base, 90, 9, false)
 	young.Coinbase = true
-	k.Commit(k.Live(s, G("j", 4, k.Lists("4", base, 0, young))))
+	k.Commit(k.Live(s, G("j", 7, k.Lists("4", base, 0, young))))
 	k.Want("claims of an old coinbase", k.claims(103, 189), 0)
 	k.Want("claims of a coinbase that matures", k.claims(103, 190), 1)
 	k.Work()
@@ -277,4 +285,30 @@ func contextIsChecked(_ *testing.T, k *Kit) {
 	k.Work()
 	k.Want("x", k.Status(x), "selected-final")
 	k.Want("y", k.Status(y), "selected-final")
+}
+
+// workIsListed: a list of work has pages, and every candidate is on one of them,
+// sources apart and in the order of receipt.
+func workIsListed(_ *testing.T, k *Kit) {
+	a, b := k.Source("a"), k.Source("b")
+	var want []string
+	for i := range uint32(7) {
+		x := k.Spend(Roots[0].Out(0), Roots[1].Out(i%3))
+		k.Commit(k.Live(b, G(fmt.Sprint("g", i), uint64(i+1), k.Lists(fmt.Sprint(i), x, 0))))
+		k.Commit(k.Live(a, G(fmt.Sprint("g", i), uint64(i+1), k.Lists(fmt.Sprint(i), x, 0))))
+		want = append(want, x.ID.String())
+	}
+	var got [3][]string
+	var last reconcile.SourceID
+	for _, j := range k.Jobs() {
+		if j.Source < last {
+			k.Errorf("source %d after %d", j.Source, last)
+		}
+		last = j.Source
+		got[j.Source] = append(got[j.Source], j.Target.String())
+	}
+	k.Want("of a", got[a], want)
+	k.Want("of b", got[b], want)
+	k.Work()
+	k.Want("work", len(k.Jobs()), 0)
 }

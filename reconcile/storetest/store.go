@@ -35,6 +35,7 @@ func Cases() []Case {
 		{Name: "R11_ASwapIsOneRevision", Run: swapIsOne},
 		{Name: "R12_FiniteGenerations", Run: finiteGenerations},
 		{Name: "K3_TheContextIsCheckedTwice", Run: contextIsChecked},
+		{Name: "K3_WorkIsListedInPages", Run: workIsListed},
 		{Name: "K4_AnInvalidMemberLiftsTheBarrier", Run: barrierLifts},
 		{Name: "K6_OutputsAreNeverCurrentByWord", Run: neverByWord},
 		{Name: "K6_WatchIsContiguous", Run: watchIsContiguous},
