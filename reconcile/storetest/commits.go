@@ -107,10 +107,10 @@ func replayAndConflict(_ *testing.T, k *Kit) {
 	k.Settle()
 }
 
-// equivocationIsBounded: an id with other bytes ends its generation; ten thousand of
+// equivocationIsBounded: an id with other bytes ends its generation; however many of
 // them fill no store, and the honest source does not notice.
 func equivocationIsBounded(_ *testing.T, k *Kit) {
-	const rounds = 300
+	const rounds = 100
 	liar, honest := k.Source("liar"), k.Source("honest")
 	x := k.Spend(Roots[0].Out(0))
 	k.Commit(k.Live(honest, G("g", 1, k.Lists("1", x, 0))))
