@@ -60,7 +60,7 @@ func (s *statements) close() error {
 // Statements that take many keys or entries exist in these sizes; a longer list
 // takes several rounds, a shorter one is filled up with repetitions of its last
 // key, or split.
-var sizes = [...]int{1, 8, 64, 256}
+var sizes = [...]int{1, 8, 64}
 
 const (
 	columns = "SELECT kv.k, coalesce(kv.v, bulk.v) FROM kv LEFT JOIN bulk ON bulk.id = kv.bulk "
