@@ -272,8 +272,8 @@ func revisions(t testing.TB, b reconcile.Backend) (out []uint64) {
 func TestC3_R7_FollowerKilledAroundItsCommits(t *testing.T) {
 	t.Parallel()
 	first := newStory(t)
-	for i, at := range []int{2, 7, 12, 17, 22, 27} {
-		after := i%2 == 1
+	for i, at := range []int{7, 17, 27} {
+		after := i%2 == 0
 		t.Run(fmt.Sprintf("commit %d, after %v", at, after), func(t *testing.T) {
 			s := newSaga(t, first)
 			o := s.orders

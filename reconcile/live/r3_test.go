@@ -68,7 +68,7 @@ func (w *wallet) outcome() (out []string) {
 func TestR3_WorkersFinishInAnyOrder(t *testing.T) {
 	t.Parallel()
 	var want []string
-	for seed := range uint64(8) {
+	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			c := verifytest.NewChain(t)
 			rows := coins(c, 0, 3)
