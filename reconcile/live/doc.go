@@ -42,8 +42,9 @@
 //   - V5: placements are asked of the view that is in force while they are committed;
 //     the view does not move between.
 //   - V6: endings and accepted changes are told at least once: a mark in the store
-//     follows what was told. A projector of the store's own transaction sees each
-//     change exactly once.
+//     follows what was told, for changes once in a second and when the run ends, so
+//     that a killed run tells the last second again. A projector that writes through
+//     the store's own transaction sees each change exactly once.
 //   - V7: a finite answer is one generation, one group, at sequence 0. It says nothing
 //     of what happens after it.
 //
