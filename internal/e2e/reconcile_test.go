@@ -45,15 +45,6 @@ func until(t *testing.T, p *Process, what string, want func(told) bool) (lines [
 	}
 }
 
-// output waits for a line that says a state of an output, and returns it.
-func output(t *testing.T, p *Process, o spend.Outpoint, state reconcile.OutputState) told {
-	t.Helper()
-	lines := until(t, p, fmt.Sprintf("%s is %s", o, state), func(l told) bool {
-		return l.Event == "output" && l.Outpoint == o.String() && l.State == string(state)
-	})
-	return lines[len(lines)-1]
-}
-
 // appendGroup puts a group into a provider's feed.
 func appendGroup(t *testing.T, ready Ready, key string, edits ...string) {
 	t.Helper()

@@ -71,13 +71,6 @@ type placed struct {
 	BEEF       string
 }
 
-func (p placed) view() string {
-	if p.View == "" {
-		return "base"
-	}
-	return p.View
-}
-
 func (p placed) bytes(t testing.TB) []byte {
 	t.Helper()
 	b, err := base64.StdEncoding.DecodeString(p.BEEF)

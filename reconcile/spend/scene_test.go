@@ -20,7 +20,6 @@ type scene struct {
 	*pair
 	txs     map[string]spendtest.Tx
 	targets map[spend.GroupID][]string
-	heights uint64
 	groups  spend.GroupID
 }
 

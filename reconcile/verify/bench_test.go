@@ -27,7 +27,6 @@ type benchDesk struct {
 	evidence []reconcile.Evidence
 
 	mu       sync.Mutex
-	next     int // job to list
 	jobs     []reconcile.Job
 	recorded int
 	done     func()

@@ -1,8 +1,8 @@
 package vectors
 
 import (
+	"bytes"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
 
 	"github.com/overlayd/overlayd/internal/beef"
@@ -74,6 +74,17 @@ func (s *scene) bad(name, fault string, sp spending) *tx {
 // pay spends outputs into one of 1000 less than the first has, all final.
 func (s *scene) pay(name string, inputs ...from) *tx {
 	return s.tx(name, spending{inputs: inputs, outputs: []uint64{inputs[0].tx.values[inputs[0].index] - 1000}})
+}
+
+// above pays as pay does, with the first fee whose txid is greater than another's.
+func (s *scene) above(name string, other *tx, inputs ...from) *tx {
+	than := display(other.id)
+	for fee := uint64(1001); ; fee++ {
+		sp := spending{inputs: inputs, outputs: []uint64{inputs[0].tx.values[inputs[0].index] - fee}}
+		if id := display(sp.make().id); bytes.Compare(id[:], than[:]) > 0 {
+			return s.tx(name, sp)
+		}
+	}
 }
 
 // out is an output to spend, finally.
@@ -224,5 +235,3 @@ func (s *scene) fails(kind string) *scene {
 	last.Outcome, s.ExpectFailure = "", kind
 	return s
 }
-
-func u32(b []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(b, v) }
