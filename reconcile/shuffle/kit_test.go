@@ -401,7 +401,9 @@ func (p *run) again(r reconcile.Result) {
 	became, err := p.store.Record(p.ctx, []reconcile.Result{r})
 	p.must(err)
 	p.did("result %s of group %d/%d again: %+v", r.Status, p.targets[r.Variant], r.Index, became[0])
-	if became[0].Kept && r.Context != p.viewID {
+	if !became[0].Kept {
+		p.dropped++
+	} else if r.Context != p.viewID {
 		p.fatal("a result of an earlier view was kept")
 	}
 	if after := p.text(); after != before {

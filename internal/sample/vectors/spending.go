@@ -64,7 +64,31 @@ func spendingCases() []*scene {
 	s.states("early:conflicting", "late:selected-final", "x:selected-final")
 	incomplete := s
 
-	list := []*scene{child, first, group, incomplete}
+	s = begin("depth-before-txid", "Of what becomes ready at once, what stands on more new transactions comes later, whatever the txids are.", "R3")
+	p := s.pay("p", s.fund.out(0))
+	deep := s.above("deep", p, p.out(0), s.fund.out(1))
+	s.above("flat", deep, s.fund.out(1))
+	s.chain(2)
+	s.receive("deep", "flat", "p")
+	s.verify("deep", "flat", "p")
+	s.expect(value{
+		"states": []string{"deep:conflicting", "flat:selected-final", "p:selected-final"},
+		"orders": map[string]order{"deep": {1, 1, 1, "base"}, "flat": {1, 0, 1, "base"}, "p": {1, 0, 1, "base"}},
+	})
+	s.restart()
+	depth := s
+
+	s = begin("txid-within-a-batch", "Of two that came in one batch the one with the smaller txid came first, in whatever order they were listed and verified.", "R3")
+	low := s.pay("low", s.fund.out(0))
+	s.above("high", low, s.fund.out(0))
+	s.chain(2)
+	s.receive("high", "low")
+	s.verify("high")
+	s.verify("low")
+	s.states("high:conflicting", "low:selected-final")
+	batch := s
+
+	list := []*scene{child, first, group, incomplete, depth, batch}
 	list = append(list, includedCases()...)
 	return append(list, finalityCases()...)
 }

@@ -33,8 +33,8 @@ func TestN1_FilesAreWhatIsMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(once) != 55 {
-		t.Errorf("%d cases, not 55", len(once))
+	if len(once) != 57 {
+		t.Errorf("%d cases, not 57", len(once))
 	}
 	for name, data := range once {
 		if !bytes.Equal(data, again[name]) {
@@ -47,7 +47,7 @@ func TestN1_FilesAreWhatIsMade(t *testing.T) {
 func TestN1_SyncSeesEveryDifference(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if changed, err := Sync(dir, true); err != nil || len(changed) != 55 {
+	if changed, err := Sync(dir, true); err != nil || len(changed) != 57 {
 		t.Fatalf("%d files written, %v", len(changed), err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "swap.json"), []byte("{}"), 0o600); err != nil {
@@ -124,7 +124,7 @@ func TestN2_CasesHoldTogether(t *testing.T) {
 			}
 		}
 	}
-	if count != 55 || kinds["invalid"] != 9 || kinds["unresolved"] < 2 || kinds["limited"] != 1 || kinds["equivocation"] != 1 || kinds["context-changed"] != 1 {
+	if count != 57 || kinds["invalid"] != 9 || kinds["unresolved"] < 2 || kinds["limited"] != 1 || kinds["equivocation"] != 1 || kinds["context-changed"] != 1 {
 		t.Errorf("%d cases with failures %v", count, kinds)
 	}
 }
