@@ -40,7 +40,7 @@ func newCourt(t testing.TB, budget reconcile.Budget) *court {
 	k.patience = long
 	k.end = k.start()
 	k.await("both snapshots", func() bool {
-		return len(k.present(k.id(k.honest))) == 4 && len(k.present(k.id(k.liar))) == 4
+		return k.id(k.honest) != 0 && k.id(k.liar) != 0 && len(k.present(k.id(k.honest))) == 4 && len(k.present(k.id(k.liar))) == 4
 	})
 	k.spender = verifytest.Pay(verifytest.Payment{From: []verifytest.Out{k.rows[0].Out(0)}})
 	k.spend(k.honest)
@@ -178,7 +178,7 @@ func TestR8_LyingProvider(t *testing.T) {
 			k.liar.say(k.liar.withdraws(k.rows[1].Outpoint(0), "changed"))
 			k.await("it is received", func() bool { return received(k.wallet, k.liar) == k.liar.head })
 			if len(k.present(k.id(k.liar))) != 4 {
-				k.t.Error("a later change was published")
+				k.t.Errorf("a later change was published: %v%s", k.present(k.id(k.liar)), k.describe())
 			}
 		},
 		"breaks the protocol": func(k *court) {
