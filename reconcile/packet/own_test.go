@@ -93,6 +93,9 @@ func playOwn(t *testing.T, c testvectors.Case, k keeper, reversed bool) {
 	p := newPlayer(t, w, k, c.NonFinal, func(o *reconcile.Options) { o.Budget.Transactions = c.MaxTransactions })
 	defer p.close()
 	p.watch, p.reversed = c.Watch, reversed
+	if reversed {
+		p.verifier = once
+	}
 	if got := p.play(steps); got != c.ExpectFailure {
 		t.Errorf("the last step became %q, not %q", got, c.ExpectFailure)
 	}

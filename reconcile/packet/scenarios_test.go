@@ -3,6 +3,8 @@ package packet_test
 import (
 	"sync/atomic"
 	"testing"
+
+	"github.com/overlayd/overlayd/reconcile/verify"
 )
 
 // TestR2_R3_R4_R5_R6_R7_R11_PublishedScenarios plays every published scenario on every store.
@@ -19,7 +21,7 @@ func TestR2_R3_R4_R5_R6_R7_R11_PublishedScenarios(t *testing.T) {
 			for _, s := range scenarios {
 				t.Run(s.Name, func(t *testing.T) {
 					t.Parallel()
-					p := playScenario(t, w, s, keep(t), false)
+					p := playScenario(t, w, s, keep(t), false, verify.New(verify.Config{}))
 					checkpoints.Add(int64(p.checkpoints))
 					restarts.Add(int64(p.restarts))
 				})
@@ -31,6 +33,9 @@ func TestR2_R3_R4_R5_R6_R7_R11_PublishedScenarios(t *testing.T) {
 		t.Logf("published packet: %d scenarios, %d checkpoints, %d restarts", len(scenarios), checkpoints.Load(), restarts.Load())
 	})
 }
+
+// once remembers what the scripts of a transaction came to, for tests that are about something else.
+var once = verify.New(verify.Config{})
 
 // TestV2_RestartAfterEveryStep plays the scenarios with a restart after each step of them.
 func TestV2_RestartAfterEveryStep(t *testing.T) {
@@ -47,7 +52,7 @@ func TestV2_RestartAfterEveryStep(t *testing.T) {
 			}
 		}
 		s.Steps = steps
-		t.Run(s.Name, func(t *testing.T) { playScenario(t, w, s, inMemory{}, false) })
+		t.Run(s.Name, func(t *testing.T) { playScenario(t, w, s, &crashing{keeper: inMemory{}}, false, once) })
 	}
 }
 
@@ -59,7 +64,7 @@ func TestV3_ReversedCompletion(t *testing.T) {
 		return
 	}
 	for _, s := range publishedScenarios(t) {
-		t.Run(s.Name, func(t *testing.T) { playScenario(t, w, s, inMemory{}, true) })
+		t.Run(s.Name, func(t *testing.T) { playScenario(t, w, s, inMemory{}, true, once) })
 	}
 }
 
@@ -70,13 +75,13 @@ func publishedScenarios(t *testing.T) []scenario {
 	return scenarios
 }
 
-func playScenario(t *testing.T, w *world, s scenario, k keeper, reversed bool) *player {
+func playScenario(t *testing.T, w *world, s scenario, k keeper, reversed bool, v *verify.Verifier) *player {
 	t.Helper()
 	mine := *w
 	mine.t = t
 	p := newPlayer(t, &mine, k, s.NonFinal == nil || *s.NonFinal)
 	defer p.close()
-	p.watch, p.reversed = s.Watch, reversed
+	p.watch, p.reversed, p.verifier = s.Watch, reversed, v
 	p.play(s.Steps)
 	p.audit()
 	return p
