@@ -8,6 +8,8 @@
 //	overlayd follow URL NAME  follow a service as a verifying client
 //	overlayd follow --reconcile URL... NAME
 //	                          follow several providers, believe none of them about Bitcoin
+//	overlayd reconcile inspect STATE
+//	                          show what such a follower keeps, and why
 //	overlayd admin ...        feeds, sessions, grants, prohibitions, epochs and quotas of a running provider
 //	overlayd config           print the settings in force and where they come from
 //	overlayd version          print the version
