@@ -20,6 +20,9 @@ SOAKTIME ?= 3m
 CRASHTIME ?= 7m
 CRASHSEED ?= 0
 CRASH ?=
+# How often make kills kills at each point, and how many outputs make bench-reconcile retains besides 1 k and 100 k.
+KILLS ?= 20
+RETAINED ?= 0
 # Which benchmarks: make bench BENCH=Append
 BENCH ?= .
 
@@ -29,7 +32,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz model soak crash bench bench-fences bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz model soak crash kills shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,11 +62,24 @@ soak: check-go check-postgres ## run writers, sessions and compaction for SOAKTI
 crash: check-go check-postgres ## kill overlayd and Postgres at the worst moments, and judge what was promised (CRASHTIME=60s: a part of it)
 	$(GO) test -tags crash -run '^TestLab$$' -count=1 -timeout 30m -v ./internal/crash -lab.time $(CRASHTIME) -lab.seed $(CRASHSEED) -lab.only '$(CRASH)'
 
+kills: tools check-postgres ## kill a reconciling follower at each of its commits, KILLS times on each store, and judge its store
+	$(WITHPG) $(GO) test -tags failpoint -run '^TestR7_C3_KillTable$$' -count=1 -parallel 6 -timeout 60m -v ./reconcile/live -args -kills $(KILLS)
+
+shuffle: check-go ## verify 1000 random histories in 20 orders of work each, with restarts: all must end alike
+	$(GO) test -run '^TestR3_Shuffle$$' -count=1 -timeout 90m -v ./reconcile/shuffle -args -histories 1000 -orders 20
+
+vectors: check-go ## write testvectors/reconcile anew
+	$(GO) run ./internal/sample/cmd/vectors -w
+
 bench: tools check-postgres ## run the benchmarks
 	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
 
 bench-fences: tools check-postgres ## compare Opens beside 0, 1 M and 10 M fences: the buffers they touch may not grow
 	$(WITHPG) $(GO) test -run '^$$' -bench OpenFences -benchtime 1x -timeout 60m ./lookup -args -fences 10000000
+
+bench-reconcile: tools check-postgres ## what receipt, acceptance and one change cost on SQLite and Postgres, beside 1 k, 100 k and RETAINED outputs
+	$(WITHPG) $(GO) test -run '^$$' -bench Reconcile -benchtime 20x -timeout 4h ./reconcile/sqlitestore ./reconcile/pgstore -args -retained $(RETAINED)
+	$(GO) test -run '^$$' -bench ScriptChecks -benchtime 20s -count 3 ./reconcile/verify
 
 bench-timers: tools check-postgres ## let 100 k timers fall due at once beside readers
 	$(WITHPG) $(GO) test -run '^$$' -bench TimersDueAtOnce -benchtime 1x -timeout 60m ./lookup -args -timers 100000
