@@ -44,6 +44,8 @@
 //   - K8: what one source leaves unfinished counts against that source's budget.
 //   - K9: reading ahead is a hint: what a commit sees is what it would have seen
 //     without it.
+//   - K10: the work of one change follows its group and component, not what is
+//     retained.
 //
 // # Decisions where the sources leave room
 //
