@@ -32,9 +32,16 @@ func TestO12_AStandbyTakesOver(t *testing.T) {
 			t.Errorf("the new primary is on timeline %s", got)
 		}
 		n.append(2)
-		// The poll lost its connection or got the group; the session lives in any case.
-		if answer := <-waits.done; answer.Status == http.StatusOK {
-			before.at = answer.Batch(t)
+		// The poll got the group, or lost its connection and the next one gets it: the session lives in any case.
+		answer := <-waits.done
+		if answer.Status != http.StatusOK {
+			var err error
+			if answer, err = before.caller.ReadFrom(t.Context(), before.at, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if before.at = answer.Batch(t); len(before.at.Groups) != 1 {
+			t.Fatalf("%d groups after the promotion", len(before.at.Groups))
 		}
 		n.kept(before, 3)
 		n.promised("new")
