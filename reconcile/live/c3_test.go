@@ -181,7 +181,7 @@ func (s *story) watch(t testing.TB, store reconcile.Store) {
 			if _, err := fmt.Sscanf(q.Cursor, "session-1 snapshot %d", &behind); err != nil {
 				behind = 5
 			}
-			snap, err := store.Read(ctx, 0)
+			snap, err := store.Read(context.WithoutCancel(ctx), 0) // a run that ends cancels its requests
 			if err != nil {
 				return // the power went
 			}
