@@ -28,7 +28,9 @@ func TestA5_A6_A9_EveryEndByEveryPath(t *testing.T) {
 				p.ask(closePath, closeBody(b.Session))
 			}
 		}, paths{expired, expired, expired}},
-		"expire": {func(n *node, _ *person, _ coin, sessions []*wire.Batch) { n.advance(sessions[2].ExpiresAt) },
+		"expire": {func(n *node, _ *person, _ coin, sessions []*wire.Batch) {
+			n.advance(max(sessions[0].ExpiresAt, sessions[1].ExpiresAt, sessions[2].ExpiresAt))
+		},
 			paths{expired, reset, reset}},
 		"remove": {func(n *node, _ *person, _ coin, _ []*wire.Batch) { n.removeAll() }, paths{unauthorized, unauthorized, unauthorized}},
 		"break":  {func(n *node, _ *person, _ coin, _ []*wire.Batch) { n.rotate(livefeed.Break) }, paths{reset, reset, reset}},
