@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -92,13 +93,24 @@ services:%s
 	return n, nil
 }
 
+// freeAddress is an address that nothing of this machine takes while a node that was killed is down: connections draw their own ports
+// above these, and no two nodes get one.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for range 1000 {
+		port := 12000 + rand.IntN(20000)
+		if _, taken := ports.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
 	}
-	return l.Addr().String(), l.Close()
+	return "", errors.New("no port is free between 12000 and 32000")
 }
+
+// ports are those that freeAddress gave out.
+var ports sync.Map
 
 // start runs overlayd with failpoints armed and returns when it is ready, or was killed on the way.
 func (n *node) start(failpoints string) error {

@@ -27,6 +27,7 @@ type run struct {
 	ledger    *Ledger
 	think     time.Duration // between two groups of one writer, on average
 	retryable atomic.Int64  // answers of 503
+	over      chan struct{} // closed when nobody is to wait for an answer any more
 
 	mu   sync.Mutex
 	slow map[string]time.Duration // the slowest answer by kind of caller
@@ -79,7 +80,7 @@ func play(c *cluster, binary, name string, s script) (result, error) {
 		return result{}, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	r := &run{name: name, cluster: c, dir: dir, ledger: NewLedger(), think: 20 * time.Millisecond, slow: map[string]time.Duration{}}
+	r := &run{name: name, cluster: c, dir: dir, ledger: NewLedger(), think: 20 * time.Millisecond, slow: map[string]time.Duration{}, over: make(chan struct{})}
 	r.ledger.Sparse = s.sparse
 	if err := c.create(name); err != nil {
 		return result{}, fmt.Errorf("make a database: %w", err)
@@ -120,7 +121,13 @@ func play(c *cluster, binary, name string, s script) (result, error) {
 	writing, stopWriting := context.WithCancel(context.Background())
 	reading, stopReading := context.WithCancel(context.Background())
 	var writers, readers sync.WaitGroup
-	defer func() { stopWriting(); stopReading(); writers.Wait(); readers.Wait() }()
+	defer func() {
+		stopWriting()
+		stopReading()
+		close(r.over)
+		writers.Wait()
+		readers.Wait()
+	}()
 	load(r, writing, &writers)
 	watch := s.watch
 	if watch == nil {

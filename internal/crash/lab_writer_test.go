@@ -119,6 +119,11 @@ func (o *operator) do(method, path string, body []byte) (status int, text []byte
 // again repeats a request until it has an answer that is not "try again", or the run is past its end by a minute.
 func (o *operator) again(method, path string, body []byte) (status int, text []byte) {
 	for limit := time.Now().Add(3 * time.Minute); time.Now().Before(limit); {
+		select {
+		case <-o.lab.over:
+			return 0, nil
+		default:
+		}
 		status, text, err := o.do(method, path, body)
 		if err == nil && status != http.StatusServiceUnavailable {
 			return status, text
