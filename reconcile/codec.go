@@ -137,11 +137,12 @@ func (c *coder) outpoint(v *spend.Outpoint) {
 	c.u32(&v.Index)
 }
 
-// most takes an enumeration whose greatest value is known.
+// most takes an enumeration whose greatest value is known. One beyond it is read as 0, so that it can stand for an index.
 func (c *coder) most(v *byte, greatest byte) {
 	c.byte(v)
 	if *v > greatest {
 		c.fail()
+		*v = 0
 	}
 }
 
