@@ -39,6 +39,7 @@ func prepare(t *testing.T, conn *pgx.Conn, sql string, types ...string) prepared
 // touched executes it and returns how many buffers it touched, and its plan.
 func (p prepared) touched(t *testing.T, args ...string) (int, string) {
 	t.Helper()
+	pgtest.Alone(t, p.conn)
 	rows, err := p.conn.Query(t.Context(), "explain (analyze, buffers, timing off) execute "+p.name+"("+strings.Join(args, ", ")+")", pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
 
@@ -324,39 +327,38 @@ func TestF8_DriveTakesTheRarest(t *testing.T) {
 }
 
 // buffers runs a statement and returns the pages it touched, with its plan. What an update leaves in an index is looked
-// up once by the first reader, and then marked: the second run counts.
-func buffers(t testing.TB, q Querier, sql string, args []any) (int, string) {
+// up once by the first reader, and then marked, unless some session may still see it: the second run counts, of those that
+// nobody disturbed.
+func buffers(t testing.TB, q *pgxpool.Pool, sql string, args []any) (touched int, plan string) {
 	t.Helper()
-	if _, err := q.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-	var text string
-	if err := q.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+sql, args...).Scan(&text); err != nil {
-		t.Fatal(err)
-	}
-	var plan []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
+	pgtest.Undisturbed(t, q, func() {
+		if _, err := q.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := json.Unmarshal([]byte(text), &plan); err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
+		var text string
+		if err := q.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+sql, args...).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		var node []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &node); err != nil {
+			t.Fatal(err)
+		}
+		touched = node[0].Plan.Hit + node[0].Plan.Read
+	})
 	rows, err := q.Query(t.Context(), "explain (analyze, buffers) "+sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, line)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
 	}
-	return plan[0].Plan.Hit + plan[0].Plan.Read, strings.Join(lines, "\n")
+	return touched, strings.Join(lines, "\n")
 }
 
 // TestS8_WhatAPageCosts in buffers, wherever it is and however many versions the rows had.

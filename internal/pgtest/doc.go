@@ -22,6 +22,7 @@
 //	T3  Processes that need the same template at once build it once.
 //	T4  The database of a test that passes is gone after the test; that of a failed one stays and its URL is logged.
 //	T5  A private server and its folder are gone soon after the test process, however that ended.
+//	T6  What Undisturbed measured, it measured while no other session's snapshot kept dead rows in the database.
 //
 // # Ownership and failure
 //
@@ -33,5 +34,6 @@
 // # Non-goals
 //
 // Durability (fsync is off in private servers), sharing rows between tests, and use outside tests. This package imports no
-// package of the product above internal/schema and internal/localpg.
+// package of the product above internal/schema and internal/localpg;
+// of those for tests it imports internal/testkit.
 package pgtest

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/schema"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // EnvURL names the environment variable with the URL of a server to use, as a superuser. Its databases named overlayd_t*
@@ -81,6 +82,47 @@ func Conn(t testing.TB, db *DB) *pgx.Conn {
 	}
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	return conn
+}
+
+// Alone returns when no other session of q's database holds a snapshot, and the test fails when that does not come. A
+// snapshot, be it that of an automatic ANALYZE, keeps dead entries in indexes, where each costs whoever counts buffers one
+// more: count between two of these.
+func Alone(t testing.TB, q Querier) {
+	t.Helper()
+	testkit.Eventually(t, "no other session of the database holds a snapshot", func() bool { return !watched(t, q) })
+}
+
+// Undisturbed calls measure until no other session of q's database held a snapshot before it and after it. measure may run
+// more than once.
+func Undisturbed(t testing.TB, q Querier, measure func()) {
+	t.Helper()
+	testkit.Eventually(t, "a measurement without another session's snapshot", func() bool {
+		if watched(t, q) {
+			return false
+		}
+		measure()
+		return !watched(t, q)
+	})
+}
+
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// watched says whether another session of q's database holds a snapshot.
+func watched(t testing.TB, q Querier) (held bool) {
+	t.Helper()
+	// Without the first, a transaction would see the activity of its first look for ever.
+	for _, sql := range []string{
+		"select pg_stat_clear_snapshot() is null",
+		"select exists (select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_xmin is not null)",
+	} {
+		if err := q.QueryRow(t.Context(), sql).Scan(&held); err != nil {
+			t.Fatalf("ask which sessions hold a snapshot: %v", err)
+		}
+	}
+	return held
 }
 
 func create(t testing.TB, migrated bool) *DB {

@@ -320,3 +320,63 @@ func TestGivenServer(t *testing.T) {
 		t.Errorf("with another database: %q", got)
 	}
 }
+
+// TestT6_Undisturbed: a snapshot of another session, begun before or during a measurement, makes it be done again.
+func TestT6_Undisturbed(t *testing.T) {
+	t.Parallel()
+	db := New(t)
+	begin := func() pgx.Tx {
+		tx, err := db.Pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "select count(*) from pg_class"); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	end := func(tx pgx.Tx) {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn := Conn(t, db)
+	own, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Rollback(t.Context()) //nolint:errcheck // nothing is to stay
+	if watched(t, own) {
+		t.Error("its own snapshot disturbs it")
+	}
+	other := begin()
+	if !watched(t, own) {
+		t.Fatal("another session's snapshot is not seen from a transaction that looked before")
+	}
+	// It ends once it has been seen, and another begins within the first measurement.
+	looks, runs := 0, 0
+	Undisturbed(t, querier(func(ctx context.Context, sql string, args ...any) pgx.Row {
+		if looks++; looks == 3 {
+			end(other)
+		}
+		if looks > 8 && other != nil {
+			end(other)
+			other = nil
+		}
+		return own.QueryRow(ctx, sql, args...)
+	}), func() {
+		if runs++; runs == 1 {
+			other = begin()
+		}
+	})
+	if runs != 2 {
+		t.Errorf("measured %d times", runs)
+	}
+	Alone(t, own)
+}
+
+type querier func(ctx context.Context, sql string, args ...any) pgx.Row
+
+func (q querier) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return q(ctx, sql, args...)
+}
