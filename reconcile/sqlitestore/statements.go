@@ -65,8 +65,8 @@ var sizes = [...]int{1, 8, 64}
 const (
 	columns = "SELECT kv.k, coalesce(kv.v, bulk.v) FROM kv LEFT JOIN bulk ON bulk.id = kv.bulk "
 
-	scanRange = columns + "WHERE kv.k >= ?1 AND kv.k < ?3 ORDER BY kv.k LIMIT ?2"
-	scanOpen  = columns + "WHERE kv.k >= ?1 ORDER BY kv.k LIMIT ?2"
+	scanRange = columns + "WHERE kv.k >= ?1 AND kv.k < ?3 ORDER BY kv.k LIMIT ?2 + 0"
+	scanOpen  = columns + "WHERE kv.k >= ?1 ORDER BY kv.k LIMIT ?2 + 0"
 	bulkPut   = "INSERT INTO bulk (v) VALUES (?)"
 )
 
