@@ -256,6 +256,21 @@ func TestC7_Files(t *testing.T) {
 	}
 }
 
+// TestC7_AnotherTruth: what reconciles and what does not never share a directory, and a refused one stays as it was.
+func TestC7_AnotherTruth(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "knowledge.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlitestate.Open(t.Context(), dir); !errors.Is(err, sqlitestate.ErrKnowledge) {
+		t.Errorf("%v", err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 func TestC7_NewerState(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

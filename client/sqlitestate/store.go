@@ -23,6 +23,7 @@ const File = "state.db"
 
 const (
 	lockFile      = "state.lock"
+	knowledgeFile = "knowledge.db" // of reconcile/sqlitestore
 	applicationID = 0x6f766c79 // "ovly"
 	schemaVersion = 2
 
@@ -42,6 +43,10 @@ var ErrLocked = errors.New("the state directory is in use by another follower: s
 // ErrNewer says that the state was written by a newer release.
 var ErrNewer = errors.New("the state was written by a newer release: upgrade, or use another directory")
 
+// ErrKnowledge says that the directory belongs to a follower that reconciles: two
+// truths in one directory would be one too many.
+var ErrKnowledge = errors.New("the directory holds the knowledge of a follower that reconciles (" + knowledgeFile + "): use another directory, or follow --reconcile")
+
 // Store is an open state directory. Writer stores come from [Open], readers from
 // [Inspect].
 type Store struct {
@@ -58,10 +63,14 @@ type Store struct {
 var _ client.State = (*Store)(nil)
 
 // Open opens the state directory for writing, and creates it (0700) when it does
-// not exist. It fails with [ErrLocked] when another writer has it.
+// not exist. It fails with [ErrLocked] when another writer has it, with [ErrNewer]
+// when a newer release wrote it, and with [ErrKnowledge].
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the state directory: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, knowledgeFile)); err == nil {
+		return nil, ErrKnowledge
 	}
 	s := &Store{schema: schemaVersion, held: make(map[int64]struct{})}
 	defer func() {

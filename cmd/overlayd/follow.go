@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 
 	"github.com/overlayd/overlayd/client"
 	"github.com/overlayd/overlayd/client/sqlitestate"
-	"github.com/overlayd/overlayd/reconcile/sqlitestore"
 )
 
 const followLong = `Follow opens a lookup service, pages its snapshot, then stays with it: every change
@@ -146,9 +144,6 @@ func follow(ctx context.Context, e *env, url, service string, f followFlags) (er
 		defer os.RemoveAll(dir)
 		fmt.Fprintln(e.stderr, "overlayd: without --state the state is temporary: the next run begins anew")
 		o.CloseSession = true
-	}
-	if _, err := os.Lstat(filepath.Join(dir, sqlitestore.File)); err == nil {
-		return fmt.Errorf("%s holds the knowledge of follow --reconcile: use another directory, or --reconcile", dir)
 	}
 	state, err := sqlitestate.Open(ctx, dir)
 	if err != nil {
