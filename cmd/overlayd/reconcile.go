@@ -45,7 +45,8 @@ Otherwise stdout has one JSON object a line; numbers that may grow are strings:
    "sources":["https://..."]}
         state, spender or sources of a listed output changed in that accepted revision; "sources":[]
         when nobody lists it any more. state is current, spent, pending, conflicting or unknown.
-        What is pending is looked for at most 5 times a second: less than that is not shown
+        What is pending is looked for at most 5 times a second, the first 1000 outputs and the first
+        1000 waiting changes each time: reconcile inspect shows them all
   {"event":"conflict","txid":"...","state":"conflicting","reason":"first-seen","by":"txid","accepted":"41"}
         a transaction was not selected, because of another one
   {"event":"pending","source":"https://...","generation":1,"group":"...","sequence":"41",
