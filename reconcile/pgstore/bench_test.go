@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/reconcile"
 	"github.com/overlayd/overlayd/reconcile/storetest"
 )
 
@@ -32,5 +33,5 @@ func BenchmarkReconcileChange(b *testing.B) {
 	if *retained > 0 {
 		sizes = append(sizes, *retained)
 	}
-	storetest.BenchmarkChange(b, sizes, load)
+	storetest.BenchmarkChange(b, sizes, func(b *testing.B) reconcile.Backend { return open(b, pgtest.NewEmpty(b).Pool) })
 }

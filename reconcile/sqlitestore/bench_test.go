@@ -4,6 +4,7 @@ import (
 	"flag"
 	"testing"
 
+	"github.com/overlayd/overlayd/reconcile"
 	"github.com/overlayd/overlayd/reconcile/storetest"
 )
 
@@ -29,5 +30,5 @@ func BenchmarkReconcileChange(b *testing.B) {
 	if *retained > 0 {
 		sizes = append(sizes, *retained)
 	}
-	storetest.BenchmarkChange(b, sizes, load)
+	storetest.BenchmarkChange(b, sizes, func(b *testing.B) reconcile.Backend { return open(b, b.TempDir()) })
 }

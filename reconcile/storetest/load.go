@@ -20,6 +20,7 @@ import (
 type Load struct {
 	Store reconcile.Store
 
+	backend  reconcile.Backend
 	source   reconcile.SourceID
 	listed   uint64 // outputs of the snapshot
 	replaced uint64 // of them, or of what took their place
@@ -29,14 +30,11 @@ type Load struct {
 
 // NewLoad opens a store for a load. Partition is that of a backend that needs one.
 func NewLoad(ctx context.Context, b reconcile.Backend, p reconcile.Partition) (*Load, error) {
-	store, err := reconcile.Open(ctx, b, reconcile.Options{
-		Partition: p, Chain: reconcile.Chain{Network: "regtest", GenesisHash: "00"},
-		Context: reconcile.Context{ID: "view", View: reconcile.ChainView{TipHash: "0", TipHeight: 1000, MedianTimePast: 1_600_000_000}},
-	})
+	store, err := openLoad(ctx, b, p)
 	if err != nil {
 		return nil, err
 	}
-	l := &Load{Store: store}
+	l := &Load{Store: store, backend: b}
 	if l.source, err = store.Source(ctx, reconcile.SourceKey{Kind: "load"}); err != nil {
 		return nil, err
 	}
@@ -46,6 +44,48 @@ func NewLoad(ctx context.Context, b reconcile.Backend, p reconcile.Partition) (*
 	at, err := store.Revision(ctx)
 	l.received = at.Received
 	return l, err
+}
+
+func openLoad(ctx context.Context, b reconcile.Backend, p reconcile.Partition) (reconcile.Store, error) {
+	return reconcile.Open(ctx, b, reconcile.Options{
+		Partition: p, Chain: reconcile.Chain{Network: "regtest", GenesisHash: "00"},
+		Context: reconcile.Context{ID: "view", View: reconcile.ChainView{TipHash: "0", TipHeight: 1000, MedianTimePast: 1_600_000_000}},
+	})
+}
+
+// copied is how many entries one commit of a copy has.
+const copied = 8192
+
+// CopyTo writes everything the load's store knows to an empty backend, key by key,
+// and returns a load that goes on there. It is how a large store is made in
+// minutes: the engine's work is done once, in memory, and the backend gets its keys
+// in their order.
+func (l *Load) CopyTo(ctx context.Context, to reconcile.Backend, p reconcile.Partition) (*Load, error) {
+	var batch []reconcile.Entry
+	flush := func() error {
+		defer func() { batch = batch[:0] }()
+		return to.Update(ctx, func(reconcile.Reader) (reconcile.Writes, error) { return reconcile.Writes{Put: batch}, nil })
+	}
+	err := l.backend.View(ctx, func(r reconcile.Reader) error {
+		for e, err := range r.Scan(ctx, nil, nil, 0) {
+			if err != nil {
+				return err
+			}
+			if batch = append(batch, e); len(batch) == copied {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		return flush()
+	})
+	if err != nil {
+		return nil, err
+	}
+	next := *l
+	next.backend = to
+	next.Store, err = openLoad(ctx, to, p)
+	return &next, err
 }
 
 // w is where the snapshot of a load was taken.
