@@ -33,7 +33,7 @@ const (
 
 	sqliteBusy = 5 // SQLITE_BUSY, the primary result code
 
-	defaultCache = 64 << 20
+	defaultCache = 16 << 20
 	readerCache  = 8 << 20 // of each connection that reads
 	idleReaders  = 4
 )
@@ -52,7 +52,9 @@ var ErrFollower = errors.New("the directory holds the state of a follower that d
 // Options are the settings of a store.
 type Options struct {
 	// CacheBytes bounds the pages that the writer keeps in memory. Zero means
-	// 64 MiB. A store of a million outputs wants its inner pages in it.
+	// 16 MiB. More is not better: until the file has a gigabyte, SQLite walks the
+	// whole cache in each commit that moves pages about, and what is not in it the
+	// system mostly has.
 	CacheBytes int64
 }
 
