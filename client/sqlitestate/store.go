@@ -24,7 +24,7 @@ const File = "state.db"
 const (
 	lockFile      = "state.lock"
 	knowledgeFile = "knowledge.db" // of reconcile/sqlitestore
-	applicationID = 0x6f766c79 // "ovly"
+	applicationID = 0x6f766c79     // "ovly"
 	schemaVersion = 2
 
 	sqliteBusy = 5 // SQLITE_BUSY, the primary result code
