@@ -151,8 +151,10 @@ func TestF10_PlansHold(t *testing.T) {
 	if err := db.Pool.QueryRow(t.Context(), "select ver from row_version where valid_to > 9e18 order by order_key offset 2000 limit 1").Scan(&ver); err != nil {
 		t.Fatal(err)
 	}
+	// Each has a buffer to spare at least: a snapshot held meanwhile, be it by an automatic ANALYZE, keeps dead entries in the small
+	// indexes, which then have a level more.
 	bounds := map[string]int{
-		"cut": 14, "stats": 14, "clock": 6, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "records": 6, "end of versions": 80,
+		"cut": 14, "stats": 14, "clock": 7, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "records": 6, "end of versions": 80,
 		"all rows": 50, "rows of a selector": 180, "all groups": 60, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
 		"followed groups": 40, "heads": 12,
 	}
