@@ -44,7 +44,7 @@ run: check-go ## run a whole provider on this machine (overlayd dev)
 	$(GO) run ./cmd/overlayd dev
 
 test: tools check-postgres ## run every test, with the race detector, on a private Postgres
-	$(WITHPG) $(GOTEST) -race -timeout 10m $(TESTFLAGS) $(PKG)
+	$(WITHPG) $(GOTEST) -race -timeout 20m $(TESTFLAGS) $(PKG)
 	$(if $(filter ./...,$(PKG)),$(GO) run ./internal/house/cmd/conformance -race)
 
 race: tools check-postgres ## run every test again and again (RACECOUNT) on 1, 2 and 4 processors

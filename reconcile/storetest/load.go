@@ -57,9 +57,9 @@ func openLoad(ctx context.Context, b reconcile.Backend, p reconcile.Partition) (
 const copied = 8192
 
 // CopyTo writes everything the load's store knows to an empty backend, key by key,
-// and returns a load that goes on there. It is how a large store is made in
-// minutes: the engine's work is done once, in memory, and the backend gets its keys
-// in their order.
+// and returns a load that goes on there. It is how a large store is made without
+// what its history costs a disk: the engine works in memory, and the backend gets
+// its keys in their order. A million outputs are about 17 million entries.
 func (l *Load) CopyTo(ctx context.Context, to reconcile.Backend, p reconcile.Partition) (*Load, error) {
 	var batch []reconcile.Entry
 	flush := func() error {
