@@ -65,6 +65,7 @@ var sizes = [...]int{1, 8, 64}
 const (
 	columns = "SELECT kv.k, coalesce(kv.v, bulk.v) FROM kv LEFT JOIN bulk ON bulk.id = kv.bulk "
 
+	// The + 0: SQLite plans a statement anew whenever what a bare LIMIT is bound to was set again.
 	scanRange = columns + "WHERE kv.k >= ?1 AND kv.k < ?3 ORDER BY kv.k LIMIT ?2 + 0"
 	scanOpen  = columns + "WHERE kv.k >= ?1 ORDER BY kv.k LIMIT ?2 + 0"
 	bulkPut   = "INSERT INTO bulk (v) VALUES (?)"
