@@ -33,7 +33,8 @@ type follower struct {
 
 	w atomic.Uint64 // of its snapshot
 	// guarded by crowd.mu
-	at uint64 // the last live group
+	at   uint64 // the last live group
+	gone bool   // its run ended: it is not waited for
 }
 
 // crowd is followers at one place, each with a durable state.
@@ -119,6 +120,7 @@ func (c *crowd) follow() {
 			}
 			if err := client.Follow(ctx, o); !errors.Is(err, context.Canceled) {
 				c.fault(fmt.Errorf("%s: %w", f.name, err))
+				c.leaves(f)
 			}
 		})
 	}
@@ -159,20 +161,36 @@ func (c *crowd) came(f *follower, to uint64) {
 	defer c.mu.Unlock()
 	before := f.at
 	f.at = max(f.at, to)
-	if c.there != nil && before < c.target && f.at >= c.target {
-		if c.left--; c.left == 0 {
-			close(c.there)
-		}
+	if before < c.target && f.at >= c.target {
+		c.arrived()
 	}
 }
 
-// reaches returns a channel that is closed when every follower has come to a group, which must concern all of them.
+// leaves stops waiting for a follower.
+func (c *crowd) leaves(f *follower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.gone = true
+	if f.at < c.target {
+		c.arrived()
+	}
+}
+
+// arrived counts one follower that is not waited for any more. The caller holds mu.
+func (c *crowd) arrived() {
+	if c.left--; c.left == 0 {
+		close(c.there)
+	}
+}
+
+// reaches returns a channel that is closed when every follower that still runs has come to a group, which must concern all of
+// them.
 func (c *crowd) reaches(sequence uint64) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.target, c.left, c.there = sequence, 0, make(chan struct{})
 	for _, f := range c.followers {
-		if f.at < sequence {
+		if f.at < sequence && !f.gone {
 			c.left++
 		}
 	}

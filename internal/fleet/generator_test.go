@@ -41,12 +41,16 @@ type told struct {
 	Word     string // about one of those
 }
 
-// waiter is one connection with a session.
+// waiter is one connection and what it has to say.
 type waiter struct {
-	conn    net.Conn
-	in      *bufio.Reader
-	session *brc104.Session
-	polls   [][]byte // whole requests
+	*line
+	polls [][]byte // whole requests
+}
+
+// line is one connection.
+type line struct {
+	conn net.Conn
+	in   *bufio.Reader
 }
 
 // generator is the process.
@@ -131,19 +135,39 @@ func (g *generator) prepare() error {
 	}
 	g.digest = manifest.Digest()
 	g.waiters = make([]*waiter, g.Waiters)
+	// Sessions first, over a few connections: a node ends one that is quiet for minutes.
+	if err := g.each(func(l *line, i int) (err error) {
+		g.waiters[i], err = g.waiter(l, i)
+		return err
+	}); err != nil {
+		return err
+	}
+	return g.each(func(_ *line, i int) (err error) {
+		g.waiters[i].line, err = g.dial()
+		return err
+	})
+}
+
+// each calls do for every waiter, from several goroutines, each of which has a connection.
+func (g *generator) each(do func(l *line, i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	const workers = 16
-	errs := make([]error, workers)
-	for k := range workers {
+	errs := make([]error, 16)
+	for k := range errs {
 		all.Go(func() {
+			l, err := g.dial()
+			if err != nil {
+				errs[k] = err
+				return
+			}
+			defer l.conn.Close() //nolint:errcheck // it is over
 			for errs[k] == nil {
 				i := int(next.Add(1)) - 1
 				if i >= g.Waiters {
 					return
 				}
-				if g.waiters[i], errs[k] = g.waiter(i); errs[k] != nil {
-					errs[k] = fmt.Errorf("waiter %d: %w", i, errs[k])
+				if err := do(l, i); err != nil {
+					errs[k] = fmt.Errorf("waiter %d: %w", i, err)
 				}
 			}
 		})
@@ -152,12 +176,16 @@ func (g *generator) prepare() error {
 	return errors.Join(errs...)
 }
 
-func (g *generator) waiter(i int) (*waiter, error) {
+func (g *generator) dial() (*line, error) {
 	conn, err := net.Dial("tcp", g.Host)
 	if err != nil {
 		return nil, err
 	}
-	w := &waiter{conn: conn, in: bufio.NewReaderSize(conn, 512)}
+	return &line{conn: conn, in: bufio.NewReaderSize(conn, 512)}, nil
+}
+
+// waiter opens a session for an identity of its own, reads it up to the present, and signs its polls.
+func (g *generator) waiter(l *line, i int) (*waiter, error) {
 	c, err := brc104.NewClient(secp256k1.PrivKeyFromBytes(fmt.Appendf(nil, "%032d", i+1)))
 	if err != nil {
 		return nil, err
@@ -167,26 +195,28 @@ func (g *generator) waiter(i int) (*waiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := request.Write(conn); err != nil {
+	if err := request.Write(l.conn); err != nil {
 		return nil, err
 	}
-	status, body, err := w.answer()
+	status, body, err := l.answer()
 	if err != nil || status != http.StatusOK {
-		return nil, fmt.Errorf("handshake: %d %s, %w", status, body, err)
+		return nil, fmt.Errorf("handshake: %d %s, %v", status, body, err)
 	}
-	if w.session, err = c.Begin(hello, body); err != nil {
+	session, err := c.Begin(hello, body)
+	if err != nil {
 		return nil, err
 	}
-	b, err := g.ask(w, "open", openBody(g.Service))
+	b, err := g.ask(l, session, "open", openBody(g.Service))
 	for err == nil && b.Phase != wire.PhaseLive {
-		b, err = g.ask(w, "read", g.read(b, 0))
+		b, err = g.ask(l, session, "read", g.read(b, 0))
 	}
 	if err != nil {
 		return nil, err
 	}
+	w := &waiter{}
 	for range g.Polls {
 		// Nothing is committed, so that every answer repeats the cursor.
-		poll, err := g.signed(w, "read", g.read(b, g.Wait))
+		poll, err := g.signed(session, "read", g.read(b, g.Wait))
 		if err != nil {
 			return nil, err
 		}
@@ -210,14 +240,14 @@ func (g *generator) request(path string, body []byte) (*http.Request, error) {
 }
 
 // signed is a whole request as bytes.
-func (g *generator) signed(w *waiter, endpoint string, body []byte) ([]byte, error) {
+func (g *generator) signed(session *brc104.Session, endpoint string, body []byte) ([]byte, error) {
 	r, err := g.request("/api/overlay/v1/lookup/"+endpoint, body)
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set(wire.HeaderCapability, g.digest)
 	r.Header.Set(wire.HeaderProfile, wire.Profile)
-	if _, err := w.session.Sign(r, body); err != nil {
+	if _, err := session.Sign(r, body); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -225,24 +255,24 @@ func (g *generator) signed(w *waiter, endpoint string, body []byte) ([]byte, err
 	return out.Bytes(), err
 }
 
-func (g *generator) ask(w *waiter, endpoint string, body []byte) (*wire.Batch, error) {
-	request, err := g.signed(w, endpoint, body)
+func (g *generator) ask(l *line, session *brc104.Session, endpoint string, body []byte) (*wire.Batch, error) {
+	request, err := g.signed(session, endpoint, body)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.conn.Write(request); err != nil {
+	if _, err := l.conn.Write(request); err != nil {
 		return nil, err
 	}
-	status, answer, err := w.answer()
+	status, answer, err := l.answer()
 	if err != nil || status != http.StatusOK {
-		return nil, fmt.Errorf("%s: %d %s, %w", endpoint, status, answer, err)
+		return nil, fmt.Errorf("%s: %d %s, %v", endpoint, status, answer, err)
 	}
 	return wire.ParseBatch(answer)
 }
 
 // answer is the next answer on the connection.
-func (w *waiter) answer() (status int, body []byte, err error) {
-	response, err := http.ReadResponse(w.in, nil)
+func (l *line) answer() (status int, body []byte, err error) {
+	response, err := http.ReadResponse(l.in, nil)
 	if err != nil {
 		return 0, nil, err
 	}

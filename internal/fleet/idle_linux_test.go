@@ -21,13 +21,13 @@ import (
 var (
 	idleWaiters = flag.Int("idle.waiters", 100, "signed long polls of TestN7_IdlePolls, each of an identity of its own")
 	idleWait    = flag.Duration("idle.wait", 4*time.Second, "how long each poll waits")
-	idleTime    = flag.Duration("idle.time", 3*time.Second, "how long they are observed while none ends or begins, in as many windows as it takes")
+	idleTime    = flag.Duration("idle.time", time.Second, "how long they are observed while none ends or begins, in as many windows as it takes")
 	idleRamp    = flag.Duration("idle.ramp", 100*time.Millisecond, "over which the polls are sent")
 	idleProfile = flag.String("idle.profile", "", "file for the node's heap profile while all wait")
 )
 
 // idlePolls is how many polls each waiter has at most.
-const idlePolls = 8
+const idlePolls = 5
 
 // TestN7_IdlePolls counts what a node spends on polls that nothing happens to. They are looked at from when all of them wait
 // until shortly before the first one can end, again and again: between two such windows each poll is answered and renewed.

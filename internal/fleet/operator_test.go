@@ -67,7 +67,7 @@ func (o *operator) insist(ctx context.Context, method, path string, body []byte)
 		o.again.Add(1)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s %s: %w; last %d %s, %w", method, path, context.Cause(ctx), status, text, err)
+			return nil, fmt.Errorf("%s %s: %w; last %d %s, %v", method, path, context.Cause(ctx), status, text, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
