@@ -23,6 +23,10 @@ CRASH ?=
 # How often make kills kills at each point, and how many outputs make bench-reconcile retains besides 1 k and 100 k.
 KILLS ?= 20
 RETAINED ?= 0
+# How long make fleet kills nodes, how many followers make herd has, and how many polls make idle.
+FLEETTIME ?= 2m
+HERD ?= 2000
+IDLE ?= 10000
 # Which benchmarks: make bench BENCH=Append
 BENCH ?= .
 
@@ -32,7 +36,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz model soak crash kills shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz model soak crash kills fleet herd idle shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +68,17 @@ crash: check-go check-postgres ## kill overlayd and Postgres at the worst moment
 
 kills: tools check-postgres ## kill a reconciling follower at each of its commits, KILLS times on each store, and judge its store
 	$(WITHPG) $(GO) test -tags failpoint -run '^TestR7_C3_KillTable$$' -count=1 -parallel 6 -timeout 60m -v ./reconcile/live -args -kills $(KILLS)
+
+fleet: tools check-postgres ## kill one of three nodes every 10 s for FLEETTIME (2m) under writers and followers, and judge what these hold
+	$(WITHPG) $(GO) test -run '^TestN3_NodesAreKilledUnderLoad$$' -count=1 -timeout 60m -v ./internal/fleet \
+		-args -fleet.time $(FLEETTIME) -fleet.every 10s -fleet.followers 200 -fleet.writers 8 -fleet.pause 1s -fleet.shelves 19
+
+herd: tools check-postgres ## kill the only node under HERD (2000) followers: how they come back, and what the database is asked
+	$(WITHPG) $(GO) test -run '^TestN3_AHerdComesBack$$' -count=1 -timeout 60m -v ./internal/fleet -args -herd.followers $(HERD) -herd.shelves 49
+
+idle: tools check-postgres ## keep IDLE (10000) signed polls waiting for 20 s: memory, processor and statements (ulimit -n above IDLE)
+	$(WITHPG) $(GO) test -run '^TestN7_IdlePolls$$' -count=1 -timeout 60m -v ./internal/fleet \
+		-args -idle.waiters $(IDLE) -idle.wait 25s -idle.time 20s -idle.ramp 4s
 
 shuffle: check-go ## verify 1000 random histories in 20 orders of work each, with restarts: all must end alike
 	$(GO) test -run '^TestR3_Shuffle$$' -count=1 -timeout 90m -v ./reconcile/shuffle -args -histories 1000 -orders 20
