@@ -83,7 +83,8 @@ func (a *appends) bare(n int) func(context.Context, time.Duration, int, *Recorde
 	}
 }
 
-// submit has n submitters do something again and again for a time, or until ctx ends. What was begun is finished.
+// submit has n submitters do something again and again for a time, or until ctx ends, but each at least once. What was begun is
+// finished.
 func submit(ctx context.Context, n int, load time.Duration, rec *Recorder, join func() (do func(context.Context) error, leave func(), err error)) error {
 	over, cancel := context.WithTimeoutCause(ctx, load, errOver)
 	defer cancel()
@@ -99,7 +100,7 @@ func submit(ctx context.Context, n int, load time.Duration, rec *Recorder, join 
 				return
 			}
 			defer leave()
-			for over.Err() == nil {
+			for first := ctx.Err() == nil; first || over.Err() == nil; first = false {
 				began := time.Now()
 				if err := do(whole); err != nil {
 					faults[i] = err

@@ -16,23 +16,24 @@ import (
 
 // Bounds of a child: they only end what has gone wrong.
 const (
-	childStart = 120 * time.Second // a download of Postgres has its own time before it
+	childStart = 10 * time.Minute // with a download of Postgres
 	childStop  = 60 * time.Second
 )
 
-// child is a process of this run. It has a process group of its own, so that a Ctrl-C meant for this process is not its end.
-type child struct {
-	cmd  *exec.Cmd
-	in   io.Closer
-	line string // the first one of its stdout
+// Child is a process of this run. It has a process group of its own, so that a Ctrl-C meant for this process is not its end.
+type Child struct {
+	cmd *exec.Cmd
+	in  io.Closer
+	// Line is the first one of its stdout.
+	Line string
 	log  tail
 	done chan struct{} // closed when it has ended
 	err  error         // of its end; valid once done
 }
 
-// startChild returns when the program has written its first line. env is all of its environment.
-func startChild(ctx context.Context, program string, args, env []string) (_ *child, err error) {
-	c := &child{cmd: exec.Command(program, args...), done: make(chan struct{})}
+// StartChild returns when the program has written its first line. env is all of its environment.
+func StartChild(ctx context.Context, program string, args, env []string) (_ *Child, err error) {
+	c := &Child{cmd: exec.Command(program, args...), done: make(chan struct{})}
 	c.cmd.Env, c.cmd.Stderr = env, &c.log
 	c.cmd.SysProcAttr = childAttributes()
 	c.cmd.WaitDelay = time.Second
@@ -74,7 +75,7 @@ func startChild(ctx context.Context, program string, args, env []string) (_ *chi
 	late := time.NewTimer(childStart)
 	defer late.Stop()
 	select {
-	case c.line = <-lines:
+	case c.Line = <-lines:
 		return c, nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -83,11 +84,11 @@ func startChild(ctx context.Context, program string, args, env []string) (_ *chi
 	case <-late.C:
 		err = fmt.Errorf("%s %s was not ready within %s; it said:\n%s", program, args[0], childStart, c.log.String())
 	}
-	return nil, errors.Join(err, c.stop())
+	return nil, errors.Join(err, c.Stop())
 }
 
-// stop asks the child to end and returns when it has (Y8).
-func (c *child) stop() error {
+// Stop asks the child to end and returns when it has (Y8).
+func (c *Child) Stop() error {
 	_ = c.in.Close()
 	_ = c.cmd.Process.Signal(os.Interrupt)
 	late := time.NewTimer(childStop)
@@ -103,7 +104,7 @@ func (c *child) stop() error {
 }
 
 // ended says why the child is gone, and nothing while it runs.
-func (c *child) ended() error {
+func (c *Child) ended() error {
 	select {
 	case <-c.done:
 		return fmt.Errorf("the process %s ended by itself (%v); it said:\n%s", c.cmd.Path, c.err, c.log.String())

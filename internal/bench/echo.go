@@ -56,25 +56,25 @@ type EchoCommand struct {
 
 // echo is one connection to an echo in a process of its own.
 type echo struct {
-	child *child
+	child *Child
 	c     *conn
 }
 
 func startEcho(ctx context.Context, command EchoCommand) (*echo, error) {
-	child, err := startChild(ctx, command.Program, command.Args, cleanEnvironment(command.Environ))
+	child, err := StartChild(ctx, command.Program, command.Args, cleanEnvironment(command.Environ))
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(child.line)
+	c, err := newConn(child.Line)
 	if err != nil {
-		return nil, errors.Join(err, child.stop())
+		return nil, errors.Join(err, child.Stop())
 	}
 	return &echo{child, c}, nil
 }
 
 func (e *echo) stop() error {
 	e.c.close()
-	return e.child.stop()
+	return e.child.Stop()
 }
 
 // trip posts a body and gets an answer of so many bytes.

@@ -154,6 +154,9 @@ func (p *pour) append(ctx context.Context, fan Fan, all uint64, t *Tally) error 
 	for i := range Appenders {
 		running.Go(func() {
 			for n := range work {
+				if ctx.Err() != nil {
+					continue // it was due and not begun
+				}
 				p.starts[n].Store(int64(time.Since(p.began)))
 				if err := fan.Append(whole, i, n); err != nil {
 					faults <- err

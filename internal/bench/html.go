@@ -164,6 +164,7 @@ func (r *Report) overTime() (picture, error) {
 		return picture{}, nil
 	}
 	p.Legend.Top = true
+	p.Y.Max *= 1.3 // room for the legend
 	return render("Throughput over time", p)
 }
 
@@ -192,6 +193,7 @@ func (r *Report) intervals() (picture, error) {
 		}
 	}
 	p.Legend.Top = true
+	p.Y.Max *= 1.3 // room for the legend
 	return render("Latency over time", p)
 }
 
@@ -201,6 +203,7 @@ func newPlot() *plot.Plot {
 	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
 		style.Font.Variant = "Sans"
 	}
+	p.Legend.Padding = vg.Points(3)
 	return p
 }
 

@@ -31,7 +31,7 @@ services:
 // Provider is an `overlayd dev` in a process of its own, with a private Postgres, an empty feed and a public and a signed service
 // that show it. Its quotas are out of the way.
 type Provider struct {
-	child *child
+	child *Child
 	dir   string
 	ready readyLine
 }
@@ -71,15 +71,15 @@ func StartProvider(ctx context.Context, o ProviderOptions) (_ *Provider, err err
 	if o.DatabaseURL != "" {
 		env = append(env, "OVERLAYD_DATABASE_URL="+o.DatabaseURL)
 	}
-	p.child, err = startChild(ctx, o.Program, []string{
+	p.child, err = StartChild(ctx, o.Program, []string{
 		"dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0",
 		"--sample", "none", "--config", settings, "--log-level", "warn",
 	}, env)
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal([]byte(p.child.line), &p.ready); err != nil || !p.ready.Ready {
-		return nil, errors.Join(fmt.Errorf("the provider's first line %q does not say that it is ready", p.child.line), p.child.stop())
+	if err := json.Unmarshal([]byte(p.child.Line), &p.ready); err != nil || !p.ready.Ready {
+		return nil, errors.Join(fmt.Errorf("the provider's first line %q does not say that it is ready", p.child.Line), p.child.Stop())
 	}
 	return p, nil
 }
@@ -96,7 +96,7 @@ func cleanEnvironment(environ []string) []string {
 
 // Stop ends the provider and its Postgres and removes what they kept.
 func (p *Provider) Stop() error {
-	return errors.Join(p.child.stop(), os.RemoveAll(p.dir))
+	return errors.Join(p.child.Stop(), os.RemoveAll(p.dir))
 }
 
 // PID is the process of the provider.
