@@ -11,6 +11,7 @@
 //	overlayd reconcile inspect STATE
 //	                          show what such a follower keeps, and why
 //	overlayd admin ...        feeds, sessions, grants, prohibitions, epochs and quotas of a running provider
+//	overlayd bench ...        load and latency runs, next to baselines of the same run
 //	overlayd config           print the settings in force and where they come from
 //	overlayd version          print the version
 //

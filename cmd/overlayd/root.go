@@ -89,6 +89,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newFollowCommand(e),
 		newReconcileCommand(e),
 		newAdminCommand(e),
+		newBenchCommand(e),
 		newSampleCommand(e),
 		newConfigCommand(e),
 		newVersionCommand(e),
