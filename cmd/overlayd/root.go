@@ -91,6 +91,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newAdminCommand(e),
 		newSampleCommand(e),
 		newConfigCommand(e),
+		newDoctorCommand(e),
 		newVersionCommand(e),
 	)
 	markFailures(root)
