@@ -35,8 +35,9 @@ type limits struct {
 
 	// pinnedWarning is the share of the free room that what sessions pin may take.
 	pinnedWarning float64
-	// editBytes is what an edit keeps besides its evidence: row version, postings, log. From the design's measurements.
-	editBytes float64
+	// editBytes and selectorBytes are what an edit keeps besides its evidence: row version and log, and postings and index of the log
+	// for each attribute value of the row. Measured: docs/scaling.md.
+	editBytes, selectorBytes float64
 	// clientRate is what a slow client reads, in bytes a second, and scanTimes how often a scan should fit into a session.
 	clientRate float64
 	scanTimes  float64
@@ -59,7 +60,7 @@ func defaultLimits() *limits {
 		statement: 30 * time.Second, idle: 15 * time.Second,
 		certificateWarning: 14 * 24 * time.Hour,
 		freeWarning:        2 << 30, freeFailure: 256 << 20, freeWarningShare: 0.1, freeFailureShare: 0.01,
-		pinnedWarning: 0.5, editBytes: 1000, clientRate: 1e6, scanTimes: 4,
+		pinnedWarning: 0.5, editBytes: 1200, selectorBytes: 500, clientRate: 1e6, scanTimes: 4,
 		answerCopies: 3, memoryWarning: 0.5, memoryFailure: 1, requestsPerConnection: 16,
 	}
 }

@@ -136,6 +136,7 @@ type load struct {
 	rows                int64
 	edits               float64 // a second
 	evidence            float64 // bytes a row
+	selectors           float64 // a row
 	page                time.Duration
 	network, genesis    string
 	head, versions, age int64
@@ -184,27 +185,28 @@ func measure(ctx context.Context, conn *pgx.Conn, name string) (*load, error) {
 // scan reads pages as snapshots are read, whole.
 func (l *load) scan(ctx context.Context, tx pgx.Tx, id int32) error {
 	var took []time.Duration
-	rows, bytes, after := int64(0), int64(0), []byte{}
+	rows, bytes, selectors, after := int64(0), int64(0), int64(0), []byte{}
 	for range pages {
 		start := time.Now()
-		var n, b int64
+		var n, b, s int64
 		var last []byte
-		if err := tx.QueryRow(ctx, `select count(md5(b.bytes)), coalesce(sum(octet_length(b.bytes)), 0), (array_agg(v.order_key order by v.order_key desc))[1] from (
-				select evidence, order_key from row_version
+		if err := tx.QueryRow(ctx, `select count(md5(b.bytes)), coalesce(sum(octet_length(b.bytes)), 0),
+				coalesce(sum(cardinality(v.selectors)), 0), (array_agg(v.order_key order by v.order_key desc))[1] from (
+				select evidence, selectors, order_key from row_version
 				where feed_id = $1 and order_key > $2 and valid_from <= $3 and valid_to > $3 order by order_key limit $4) v
-			cross join lateral (select bytes from blob where sha = v.evidence offset 0) b`, id, after, l.head, pageRows).Scan(&n, &b, &last); err != nil {
+			cross join lateral (select bytes from blob where sha = v.evidence offset 0) b`, id, after, l.head, pageRows).Scan(&n, &b, &s, &last); err != nil {
 			return err
 		}
 		if n > 0 {
 			took = append(took, time.Since(start))
 		}
-		rows, bytes, after = rows+n, bytes+b, last
+		rows, bytes, selectors, after = rows+n, bytes+b, selectors+s, last
 		if n < pageRows {
 			break
 		}
 	}
 	if rows > 0 {
-		l.page, l.evidence = median(took), float64(bytes)/float64(rows)
+		l.page, l.evidence, l.selectors = median(took), float64(bytes)/float64(rows), float64(selectors)/float64(rows)
 	}
 	return nil
 }
@@ -239,7 +241,7 @@ func (x *examination) sessions(ctx context.Context) (Finding, error) {
 	total := 0.0
 	for _, name := range x.Config.FeedNames() {
 		l := measured[name]
-		pinned := l.edits * longest[name] * (x.limits.editBytes + l.evidence)
+		pinned := l.edits * longest[name] * (x.limits.editBytes + x.limits.selectorBytes*l.selectors + l.evidence)
 		total += pinned
 		said = append(said, fmt.Sprintf("%s has %d rows and %s edits a second, a scan takes about %s, and its longest session pins up to %s",
 			name, l.rows, strconv.FormatFloat(l.edits, 'g', 3, 64), rounded(l.takes(x.limits.clientRate)), size(pinned)))

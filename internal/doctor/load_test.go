@@ -93,7 +93,7 @@ func TestMeasure_RateIsOfTheRecentLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := measure(t.Context(), pgtest.Conn(t, db), "catalogue")
-	if err != nil || l.rows != 20 || l.edits < 0.019 || l.edits > 0.021 || l.evidence < 50 || l.page <= 0 {
+	if err != nil || l.rows != 20 || l.edits < 0.019 || l.edits > 0.021 || l.evidence < 50 || l.selectors < 1 || l.selectors > 10 || l.page <= 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	// Compacted to the head, only the feed's life is left to go by.
