@@ -64,7 +64,7 @@ func (d *doctorOptions) run(ctx context.Context, e *env, c *cobra.Command, s *se
 			_, err := loadToken(l.Operator.TokenFile)
 			return err
 		},
-		Unreachable: func(err error) error { return unreachable(l.Database.URL, err) },
+		Unreachable: unreachable,
 		Nodes:       d.nodes, Timeout: d.timeout, Offline: d.offline,
 	})
 	if err := ctx.Err(); err != nil {

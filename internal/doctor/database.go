@@ -24,7 +24,7 @@ const beside = 4
 // dial opens a connection to the database: with overlayd's own settings, or those of the URL alone. Statements are sent whole,
 // which every pooler passes.
 func (x *examination) dial(ctx context.Context, own bool) (*pgx.Conn, error) {
-	c, err := pgxpool.ParseConfig(x.Config.Database.URL)
+	c, err := pgxpool.ParseConfig(x.url)
 	if err != nil {
 		return nil, fmt.Errorf("database.url is not usable: %w; write a Postgres URL", err)
 	}
@@ -34,9 +34,9 @@ func (x *examination) dial(ctx context.Context, own bool) (*pgx.Conn, error) {
 	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	conn, err := pgx.ConnectConfig(ctx, c.ConnConfig)
 	if err != nil && x.Unreachable != nil {
-		return nil, x.Unreachable(err)
+		return nil, x.Unreachable(x.url, err)
 	} else if err != nil {
-		return nil, fmt.Errorf("the database %s cannot be reached", config.Redacted(x.Config.Database.URL))
+		return nil, fmt.Errorf("the database %s cannot be reached", config.Redacted(x.url))
 	}
 	return conn, nil
 }
@@ -53,28 +53,29 @@ func one(ctx context.Context, conn *pgx.Conn, sql string, args []any, into ...an
 }
 
 func (x *examination) connection(ctx context.Context) (Finding, error) {
-	if x.Config.Database.URL == "" {
+	if x.url == "" {
 		return failure("database.url is not set", "set it in the file of --config, as OVERLAYD_DATABASE_URL or with --database-url"), nil
 	}
 	conn, err := x.dial(ctx, false)
 	if err != nil {
 		return failure(err.Error(), "check database.url, that the server runs, and that its pg_hba.conf lets this machine in"), nil
 	}
-	x.plain = conn
 	var took []time.Duration
 	for range 7 {
 		start := time.Now()
 		if err := conn.Ping(ctx); err != nil {
+			_ = conn.Close(context.WithoutCancel(ctx)) // and nobody waits for it again
 			return failure(fmt.Sprintf("the database took the connection and then did not answer: %v", err), "see what the database is busy with"), nil
 		}
 		took = append(took, time.Since(start))
 	}
-	x.roundTrip = median(took)
-	if x.roundTrip > x.limits.roundTrip {
-		return warning(fmt.Sprintf("a round trip to the database takes %s, and every answer makes at least three", rounded(x.roundTrip)),
+	roundTrip := median(took)
+	x.plain = conn
+	if roundTrip > x.limits.roundTrip {
+		return warning(fmt.Sprintf("a round trip to the database takes %s, and every answer makes at least three", rounded(roundTrip)),
 			"run overlayd near its database"), nil
 	}
-	return ok("the database answers, in %s a round trip", rounded(x.roundTrip)), nil
+	return ok("the database answers, in %s a round trip", rounded(roundTrip)), nil
 }
 
 func (x *examination) version(ctx context.Context) (Finding, error) {

@@ -273,6 +273,27 @@ func TestD1_NothingIsChanged(t *testing.T) {
 	}
 }
 
+func TestFeedsWithADatabaseOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	here, there := pgtest.New(t), pgtest.New(t)
+	fill(t, there, 10) // named catalogue too: only where the configuration has it is it looked at
+	c := settingsOf(t, here.URL)
+	c.Services = append(c.Services, c.Services[0])
+	c.Services[1].Name, c.Services[1].Feed = "ls_other", "other"
+	c.Feeds = []config.Feed{{Name: "other", Database: config.FeedDatabase{URL: there.URL}}, {Name: "away", Database: config.FeedDatabase{URL: "postgres://u:hush-hush@127.0.0.1:1/x"}}}
+	if _, err := there.Pool.Exec(t.Context(), "update feed set name = 'other'"); err != nil {
+		t.Fatal(err)
+	}
+	found := examined(t, c)
+	says(t, found, "sessions", OK, "catalogue has 0 rows")
+	says(t, found, "sessions@other", OK, "other has 10 rows")
+	says(t, found, "database.pooler@other", OK)
+	says(t, found, "database.connection@away", Failure, "127.0.0.1:1")
+	if strings.Contains(found["sessions"].Found, "other") || strings.Contains(found["sessions@other"].Found, "catalogue") {
+		t.Errorf("%+v %+v", found["sessions"], found["sessions@other"])
+	}
+}
+
 func TestFindingsAreJSON(t *testing.T) {
 	t.Parallel()
 	findings := Examine(t.Context(), Options{Config: &config.Config{}, Offline: true})

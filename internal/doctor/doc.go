@@ -14,7 +14,9 @@
 //
 //	connection -> version, role, durability, checksums, connections, pooler, clock
 //	           -> with overlayd's own settings: settings, timeouts, listener
-//	           -> migrations -> autovacuum, sessions (with feeds), quotas, disk
+//	           -> migrations -> autovacuum, disk, sessions (with their feeds)
+//
+// Databases that feeds have for themselves are looked at in the same way; their checks are named with the feed behind an @.
 //
 // # Invariants
 //
@@ -27,7 +29,7 @@
 //
 // # Ownership and failure
 //
-// Examine opens at most three connections to the database, closes them, and has no goroutine left when it returns. It reads no
+// Examine opens at most three connections to a database, closes them, and has no goroutine left when it returns. It reads no
 // environment: how secrets are read, and what they mean, is the program's business, which passes functions.
 //
 // # Non-goals

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,9 +52,9 @@ type Options struct {
 	Identity func() (string, error)
 	// Token reads the operator token. Nil leaves the check out.
 	Token func() error
-	// Unreachable puts an error of connecting to the database into one sentence without secrets. Nil names the database and nothing
+	// Unreachable puts an error of connecting to a database into one sentence without secrets. Nil names the database and nothing
 	// of the cause.
-	Unreachable func(error) error
+	Unreachable func(url string, err error) error
 	// Nodes is how many processes share the database. Zero means 1.
 	Nodes int
 	// Timeout bounds each check. Zero means 10 s.
@@ -83,9 +84,27 @@ func Examine(ctx context.Context, o Options) []Finding {
 	if x.limits == nil {
 		x.limits = defaultLimits()
 	}
+	x.url, x.feeds = o.Config.Database.URL, x.feedsAt(o.Config.Database.URL)
+	findings := x.all(ctx, checks())
+	seen := map[string]bool{x.url: true}
+	for _, f := range o.Config.Feeds {
+		if to := f.Database.URL; to != "" && !seen[to] {
+			seen[to] = true
+			other := &examination{Options: x.Options, url: to, feeds: x.feedsAt(to)}
+			for _, found := range other.all(ctx, databaseChecks()) {
+				found.Check += "@" + f.Name
+				findings = append(findings, found)
+			}
+		}
+	}
+	return findings
+}
+
+// all makes checks, each when what it needs is there.
+func (x *examination) all(ctx context.Context, list []check) []Finding {
 	defer x.close(context.WithoutCancel(ctx))
 	var left []string
-	for _, c := range checks() {
+	for _, c := range list {
 		if c.needs != nil && !c.needs(x) {
 			left = append(left, c.name)
 			continue
@@ -98,19 +117,31 @@ func Examine(ctx context.Context, o Options) []Finding {
 	return x.findings
 }
 
+// feedsAt are the feeds that live in a database.
+func (x *examination) feedsAt(url string) []string {
+	own := map[string]string{}
+	for _, f := range x.Config.Feeds {
+		own[f.Name] = f.Database.URL
+	}
+	return slices.DeleteFunc(x.Config.FeedNames(), func(name string) bool {
+		return cmp.Or(own[name], x.Config.Database.URL) != url
+	})
+}
+
 // examination is one Examine.
 type examination struct {
 	Options
+	url      string   // of the database
+	feeds    []string // that live there
 	findings []Finding
 
 	// What a check found out for later ones; nil and zero where it did not.
-	plain     *pgx.Conn // with the settings of the URL alone
-	own       *pgx.Conn // with overlayd's own besides
-	roundTrip time.Duration
-	migrated  bool
-	pooled    bool   // in transactions: what a session keeps does not hold
-	identity  string // public key
-	room      *room  // of the database's disk
+	plain    *pgx.Conn // with the settings of the URL alone
+	own      *pgx.Conn // with overlayd's own besides
+	migrated bool
+	pooled   bool   // in transactions: what a session keeps does not hold
+	identity string // public key
+	room     *room  // of the database's disk
 }
 
 // check is one question. A nil needs means that it can always be asked.
@@ -121,10 +152,7 @@ type check struct {
 }
 
 func checks() []check {
-	reached := func(x *examination) bool { return x.plain != nil }
-	prepared := func(x *examination) bool { return x.own != nil }
-	migrated := func(x *examination) bool { return x.migrated && x.own != nil }
-	return []check{
+	return slices.Concat([]check{
 		{"configuration", nil, (*examination).configuration},
 		{"identity", nil, (*examination).identityKey},
 		{"operator.token", nil, (*examination).operatorToken},
@@ -133,6 +161,15 @@ func checks() []check {
 		{"tls", nil, (*examination).certificate},
 		{"proxy", nil, (*examination).proxy},
 		{"public", nil, (*examination).publicURL},
+	}, databaseChecks(), []check{{"quotas", nil, (*examination).quotas}})
+}
+
+// databaseChecks are made of each database that feeds live in. A later one builds on what an earlier one found out.
+func databaseChecks() []check {
+	reached := func(x *examination) bool { return x.plain != nil }
+	prepared := func(x *examination) bool { return x.own != nil }
+	migrated := func(x *examination) bool { return x.migrated && x.own != nil }
+	return []check{
 		{"database.connection", nil, (*examination).connection},
 		{"database.version", reached, (*examination).version},
 		{"database.role", reached, (*examination).role},
@@ -149,7 +186,6 @@ func checks() []check {
 		{"database.autovacuum", reached, (*examination).autovacuum},
 		{"disk", nil, (*examination).disk},
 		{"sessions", migrated, (*examination).sessions},
-		{"quotas", nil, (*examination).quotas},
 	}
 }
 

@@ -220,7 +220,7 @@ func (l *load) takes(rate float64) time.Duration {
 // sessions compares what services promise with what their feeds have to carry.
 func (x *examination) sessions(ctx context.Context) (Finding, error) {
 	measured := map[string]*load{}
-	for _, name := range x.Config.FeedNames() {
+	for _, name := range x.feeds {
 		l, err := measure(ctx, x.own, name)
 		if err != nil {
 			return Finding{}, err
@@ -233,13 +233,16 @@ func (x *examination) sessions(ctx context.Context) (Finding, error) {
 	for _, s := range x.Config.Services {
 		longest[s.Feed] = max(longest[s.Feed], float64(s.SessionSeconds+s.ReplaySeconds))
 		l := measured[s.Feed]
+		if l == nil {
+			continue // it lives elsewhere
+		}
 		if l.network != "" && (l.network != x.Config.Chain.Network || l.genesis != x.Config.Chain.GenesisHash) {
 			f = worstOf(f, failure(fmt.Sprintf("feed %s holds outputs of chain %s, not of %s", s.Feed, l.network, x.Config.Chain.Network), "use another feed, or the feed's own chain"))
 		}
 		f = worstOf(f, x.fits(&s, l))
 	}
 	total := 0.0
-	for _, name := range x.Config.FeedNames() {
+	for _, name := range x.feeds {
 		l := measured[name]
 		pinned := l.edits * longest[name] * (x.limits.editBytes + x.limits.selectorBytes*l.selectors + l.evidence)
 		total += pinned
