@@ -70,3 +70,10 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool, w *Witness)
 	}
 	return m, nil
 }
+
+// begin shows a feed's counters from the start: the first failure of a series that is not there yet is no rise of it.
+func (m *metrics) begin(feed string) {
+	for _, c := range []*prometheus.CounterVec{m.groups, m.retries, m.drained, m.compactBusy} {
+		c.WithLabelValues(feed)
+	}
+}

@@ -233,6 +233,7 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 		return winner, nil
 	}
 	s.feeds[name] = f
+	s.metrics.begin(name)
 	switch s.phase {
 	case phaseRunning:
 		s.start(f)

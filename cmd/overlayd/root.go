@@ -92,6 +92,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newBenchCommand(e),
 		newSampleCommand(e),
 		newConfigCommand(e),
+		newDoctorCommand(e),
 		newVersionCommand(e),
 	)
 	markFailures(root)

@@ -131,6 +131,7 @@ func New(c Config) (*API, error) {
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	})))
+	e.GET(profilesPath+"/:name", a.profileOf)
 	v1 := e.Group("/operator/v1")
 	v1.GET("/feeds", a.feeds)
 	v1.GET("/feeds/:feed", a.feed)

@@ -17,6 +17,7 @@
 //	PUT, DELETE /operator/v1/services/{service}/grants/{identity}
 //	                                        admit an identity, or end that and its sessions
 //	GET  /metrics                           Prometheus
+//	GET  /debug/pprof/{name}                profiles of the process: profile and trace over ?seconds=, heap, goroutine, ...
 //	GET  /healthz                           the process lives          (no token)
 //	GET  /readyz                            requests can be served now (no token)
 //
