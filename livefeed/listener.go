@@ -176,6 +176,7 @@ func (s *Store) readHeads(ctx context.Context, db database) error {
 
 // see says that the feed's head is at least this in the era that the break at turn era began.
 func (f *Feed) see(era, head uint64) {
+	f.tail.turn(era)
 	if !f.hub.see(era, head) {
 		return
 	}
@@ -217,12 +218,25 @@ func (f *Feed) follow(ctx context.Context) error {
 			f.hub.publish(r.era, r.published+1, r.target, announcement{everyone: true})
 			continue
 		}
-		a, last, err := f.announcementOf(ctx, r.published, r.target)
+		a, last, err := f.news(ctx, r)
 		if err != nil {
 			return err
 		}
 		f.hub.publish(r.era, r.published+1, last, a)
 	}
+}
+
+// news is what the groups after those announced mean to waiters. They are put into the tail, where who is woken finds them.
+func (f *Feed) news(ctx context.Context, r reach) (announcement, uint64, error) {
+	if a, last, ok := f.tail.news(r); ok {
+		return a, last, nil
+	}
+	if _, err := f.look(ctx, f.store.cfg.Pool, maxSequence); err == nil {
+		if a, last, ok := f.tail.news(r); ok {
+			return a, last, nil
+		}
+	}
+	return f.announcementOf(ctx, r.published, r.target)
 }
 
 // announcementOf reads groups after published, at most up to target, and returns the last one it covers.
@@ -244,7 +258,7 @@ func (f *Feed) announcementOf(ctx context.Context, published, target uint64) (an
 			last = uint64(seq)
 			return nil
 		}
-		a.add(&Group{Changes: changes})
+		a.add(groupSelectors(changes))
 		return nil
 	})
 	if err != nil {
