@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
@@ -88,28 +87,6 @@ func BenchmarkPage(b *testing.B) {
 				if q.After = p.Last; !p.More {
 					q.After = 0
 				}
-			}
-		})
-	}
-}
-
-// BenchmarkWake announces a group that one of many waiters waits for.
-func BenchmarkWake(b *testing.B) {
-	for _, waiters := range []int{1000, 10_000} {
-		b.Run(fmt.Sprint(waiters), func(b *testing.B) {
-			f := &Feed{}
-			f.hub.init(func(int) {}, prometheus.NewCounter(prometheus.CounterOpts{}))
-			var list []*Waiter
-			for i := range waiters {
-				list = append(list, f.Watch(AttributeSelector("n", fmt.Sprint(i))))
-			}
-			g := Group{Changes: []Change{{Op: Put, After: &State{Attributes: []Attribute{{Name: "n", Values: []string{"7"}}}}}}}
-			for b.Loop() {
-				var a announcement
-				a.add(groupSelectors(g.Changes))
-				g.Sequence++
-				f.hub.publish(0, g.Sequence, g.Sequence, a)
-				<-list[7].C()
 			}
 		})
 	}

@@ -46,7 +46,7 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool, w *Witness)
 		notifications:    prometheus.NewCounter(counter("notifications_total", "Notifications received.")),
 		listenerRestarts: prometheus.NewCounter(counter("listener_restarts_total", "Listening connections lost and replaced.")),
 		listening: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "listening",
-			Help: "1 while the listening connection is up."}),
+			Help: "1 while the listening connection is up and a probe was heard on it."}),
 		waiters: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "waiters",
 			Help: "Waiters registered in this process."}),
 	}

@@ -118,6 +118,8 @@ type Store struct {
 	witness *Witness
 	looking chan struct{} // wakes the backstop
 
+	listenIdle, listenProbe time.Duration
+
 	collector collector
 	removed   atomic.Int64 // rows removed here since the last vacuum
 	vacuum    vacuumState
@@ -178,7 +180,8 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
 	}
-	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1)}
+	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1),
+		listenIdle: listenIdle, listenProbe: listenProbe}
 	s.witness.attach(s.adopt)
 	if err := s.Verify(ctx); err != nil {
 		return nil, err
