@@ -103,7 +103,8 @@
 // took) and a follower (which announces what other processes commit); per store a listener, a backstop that reads all heads
 // in one query, a timer worker, and the writer of the witness's file. The committer takes a connection of Config.Writer per transaction. The listener and the
 // timer worker each hold one connection of their own. Of all processes one timer worker works for a feed: the holder of an
-// advisory lock. Reads run on the caller's connection, in one statement each, and start nothing.
+// advisory lock. Reads run on the caller's connection, in one statement each, and start nothing; of those who
+// [Feed.Follow] at once, one asks for all.
 //
 // Several processes may append to one feed: the head lock orders them.
 //

@@ -274,7 +274,7 @@ func (f *Feed) news(ctx context.Context, r reach) (announcement, uint64, error) 
 	if a, last, ok := f.tail.news(r); ok {
 		return a, last, nil
 	}
-	if _, err := f.look(ctx, f.store.cfg.Pool, maxSequence); err == nil {
+	if _, err := f.look(ctx, f.store.cfg.Pool, maxSequence, r.target); err == nil {
 		if a, last, ok := f.tail.news(r); ok {
 			return a, last, nil
 		}

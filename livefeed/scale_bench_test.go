@@ -52,7 +52,7 @@ func BenchmarkSparseRead(b *testing.B) {
 
 // BenchmarkPageScale reads pages of 256 rows of five versions each at the start, in the middle and near the end of 10 000 rows and of
 // 1 000 000 (-benchrows), in turn. Buffers are asserted; times are medians. Goals: 1M-of-10k at most 1.5, 90%-of-start 0.7 to 1.5. It
-// fills some 4 GB:
+// fills some 4 GB in some minutes:
 //
 //	go test ./livefeed -run '^$' -bench PageScale -benchtime 1x
 func BenchmarkPageScale(b *testing.B) {

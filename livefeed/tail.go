@@ -290,9 +290,22 @@ var (
 )
 
 // look brings the tail to an instant not before the call. Who comes first asks for everybody who comes until its
-// statement begins. The error is no answer to anything: ask the log.
-func (f *Feed) look(ctx context.Context, q Querier, after uint64) (instant, error) {
+// statement begins. To whom a head is enough, the look under way may be too. The error is no answer to anything: ask the log.
+func (f *Feed) look(ctx context.Context, q Querier, after, enough uint64) (instant, error) {
 	t := &f.tail
+	t.mu.RLock()
+	running := t.running
+	t.mu.RUnlock()
+	if running != nil && enough > 0 {
+		select {
+		case <-running.done:
+		case <-ctx.Done():
+			return instant{}, context.Cause(ctx)
+		}
+		if at := t.latest(); at.head >= enough && at.epoch != "" {
+			return at, nil
+		}
+	}
 	for range 3 {
 		t.mu.Lock()
 		k, running := t.next, t.running
@@ -531,7 +544,11 @@ func (f *Feed) Follow(ctx context.Context, q Querier, l LogQuery, woken bool) (L
 		}
 	}
 	if t.reachable(l, f.store.witness.of(f.name).head) {
-		if at, err := f.look(ctx, q, l.After); err == nil {
+		enough := uint64(0)
+		if woken {
+			enough = l.After + 1
+		}
+		if at, err := f.look(ctx, q, l.After, enough); err == nil {
 			if page, ok := t.page(at, l, budget); ok {
 				m.followed.WithLabelValues(f.name, "shared").Inc()
 				return page, nil

@@ -342,7 +342,7 @@ func TestF20_OneStatementForAllWaiters(t *testing.T) {
 		}
 		at.mustAppend(t, group(name, put(1, s, beefOf(name))))
 		wg.Wait()
-		most := map[string]float64{"near": 0, "far": 1}[name]
+		most := map[string]float64{"near": 0, "far": 2}[name] // the waiters' and the announcer's, if they miss each other
 		if got := near.looked(f) - before; got > most || near.followed(f, "alone") != alone {
 			t.Errorf("%s: %v statements for %d waiters, and %v read alone", name, got, waiters, near.followed(f, "alone")-alone)
 		}
