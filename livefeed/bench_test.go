@@ -91,25 +91,3 @@ func BenchmarkPage(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkWake announces a group that one of many waiters waits for.
-func BenchmarkWake(b *testing.B) {
-	for _, waiters := range []int{1000, 10_000} {
-		b.Run(fmt.Sprint(waiters), func(b *testing.B) {
-			f := &Feed{}
-			f.hub.init(func(int) {})
-			var list []*Waiter
-			for i := range waiters {
-				list = append(list, f.Watch(AttributeSelector("n", fmt.Sprint(i))))
-			}
-			g := Group{Changes: []Change{{Op: Put, After: &State{Attributes: []Attribute{{Name: "n", Values: []string{"7"}}}}}}}
-			for b.Loop() {
-				var a announcement
-				a.add(&g)
-				g.Sequence++
-				f.hub.publish(0, g.Sequence, g.Sequence, a)
-				<-list[7].C()
-			}
-		})
-	}
-}

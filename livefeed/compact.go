@@ -251,6 +251,9 @@ func (f *Feed) raiseFloor(ctx context.Context, horizon Horizon) (floor uint64, e
 		floor = to
 		return nil
 	})
+	if err == nil {
+		f.tail.raise(floor)
+	}
 	return floor, err
 }
 

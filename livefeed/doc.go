@@ -11,8 +11,8 @@
 //	       floor <= everything retained <= head
 //
 // A reader takes a [Cut] (W, its tag, T, whether a timer is due, all from one statement), pages the snapshot at W with
-// [Feed.Page], and then follows with [Feed.Log] from W. To wait it registers with [Feed.Watch], reads the log once more, and
-// only then sleeps.
+// [Feed.Page], and then follows with [Feed.Log] from W, or with [Feed.Follow], which answers the same from memory where it can. To
+// wait it registers with [Feed.Watch], reads the log once more, and only then sleeps.
 //
 // A selector is the posted form of an attribute and a value. Rows are posted under theirs, and groups under those of
 // their rows before and after: a row that leaves is seen leaving. A group with an invalidate is also posted under [All],
@@ -56,6 +56,8 @@
 //	F18  After a break a node hears of every later commit, also below the head that it had announced before (tests of row O12).
 //	F19  Of a row whose readers became fewer there is a record of whom that left, from the commit of that group until it is at or
 //	     below the floor; a row that comes back with readers counts as one (tests of row A7).
+//	F20  What [Feed.Follow] answers is what [Feed.Log] would have answered at an instant after the call began or, for one who was
+//	     woken, after the call before it. However many wait, another process's commit is read once.
 //
 // # Compaction
 //
@@ -72,6 +74,14 @@
 // reads evidence sees that it is missing. No read sees a version that is gone together with all its postings, a posting that is gone
 // while its version is not, or, reading all rows, a version that is gone: rows lost one by one are for [Store.Verify]'s
 // witnesses of a whole history that was replaced, and for the database's own checksums.
+//
+// # The tail
+//
+// Of each feed the last groups stay in memory, at most Config.TailGroups and TailBytes, decoded once for all readers. They come from
+// the committer after its commit returned, or from a look: one statement for everybody who asks meanwhile, which checks floor, head
+// and the tag of every group from the lowest position asked for, as the log's own read does. What does not fit (a gap, another tag, a
+// break, a floor above it) drops the tail, and the log is read itself. A position more than 256 groups before the head is read
+// from the log, where a sparse reader pays for its matches alone.
 //
 // # Epochs and the witness
 //
@@ -93,7 +103,8 @@
 // took) and a follower (which announces what other processes commit); per store a listener, a backstop that reads all heads
 // in one query, a timer worker, and the writer of the witness's file. The committer takes a connection of Config.Writer per transaction. The listener and the
 // timer worker each hold one connection of their own. Of all processes one timer worker works for a feed: the holder of an
-// advisory lock. Reads run on the caller's connection, in one statement each, and start nothing.
+// advisory lock. Reads run on the caller's connection, in one statement each, and start nothing; of those who
+// [Feed.Follow] at once, one asks for all.
 //
 // Several processes may append to one feed: the head lock orders them.
 //

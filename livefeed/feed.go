@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // live is the valid_to of a row version that has not ended. SQL texts spell it out, because the planner must see it.
@@ -24,6 +26,7 @@ type Feed struct {
 
 	queue      queue
 	hub        hub
+	tail       tail
 	compaction compaction
 
 	// writer is the backend process id of the committer's connection while a transaction of ours is on it, else 0: the
@@ -45,7 +48,9 @@ type hooks struct {
 func newFeed(s *Store, name string) *Feed {
 	f := &Feed{store: s, name: name, nudged: make(chan struct{}, 1)}
 	f.queue.init(s.cfg.QueueBytes)
-	f.hub.init(func(n int) { s.metrics.waiters.Add(float64(n)) })
+	f.hub.init(func(n int) { s.metrics.waiters.Add(float64(n)) }, s.metrics.wakes.WithLabelValues(name))
+	f.tail.init(s.cfg.TailGroups, s.cfg.TailBytes,
+		[2]prometheus.Gauge{s.metrics.tailGroups.WithLabelValues(name), s.metrics.tailBytes.WithLabelValues(name)})
 	return f
 }
 

@@ -1,11 +1,16 @@
 package livefeed
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // hub is who sleeps on a feed in this process, and how far its log has been announced to them. A wake-up is a hint:
 // the woken one reads the log, and a spurious wake costs one read.
 type hub struct {
-	count func(delta int) // static: the waiters gauge
+	count func(delta int)    // static: the waiters gauge
+	woken prometheus.Counter // static
 
 	// mu guards what follows. Nothing else is locked and nothing blocks while it is held.
 	mu        sync.Mutex
@@ -16,8 +21,8 @@ type hub struct {
 	size      int
 }
 
-func (h *hub) init(count func(int)) {
-	h.count = count
+func (h *hub) init(count func(int), woken prometheus.Counter) {
+	h.count, h.woken = count, woken
 	h.waiters = map[Selector]map[*Waiter]struct{}{}
 }
 
@@ -56,6 +61,7 @@ func (w *Waiter) Close() { w.hub.remove(w) }
 func (w *Waiter) wake() {
 	select {
 	case w.c <- struct{}{}:
+		w.hub.woken.Inc()
 	default:
 	}
 }
@@ -145,11 +151,12 @@ type announcement struct {
 	everyone  bool // an invalidate is among them, or what they hold is not known
 }
 
-func (a *announcement) add(g *Group) {
+// add takes a group by what it is posted under.
+func (a *announcement) add(selectors []Selector) {
 	if a.selectors == nil {
 		a.selectors = map[Selector]struct{}{}
 	}
-	for _, s := range groupSelectors(g.Changes) {
+	for _, s := range selectors {
 		if s == All {
 			a.everyone = true
 		}

@@ -2,6 +2,7 @@ package livefeed
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,8 +19,9 @@ import (
 const (
 	notifyChannel = "overlayd_feed"
 
-	// listenIdle is after how long without a notification the listener asks whether its connection still lives.
-	listenIdle = 15 * time.Second
+	// listenIdle is after how long without a notification the listener probes its connection, and listenProbe how long a probe may take.
+	listenIdle  = 15 * time.Second
+	listenProbe = 5 * time.Second
 
 	// followGroups bounds how many groups are read to wake only whom they concern; further behind, everybody wakes.
 	followGroups = 4096
@@ -27,6 +29,7 @@ const (
 )
 
 const (
+	probeSend  = `select pg_notify($1, '')`
 	followRead = `select seq, changes from feed_group where feed_id = $1 and seq > $2 and seq <= $3 order by seq limit $4`
 )
 
@@ -64,28 +67,68 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 	if _, err := conn.Exec(work, "listen "+notifyChannel); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
+	probe := "overlayd_probe_" + strings.ToLower(rand.Text()) // a channel of our own: no other node hears it
+	if _, err := conn.Exec(work, "listen "+probe); err != nil {
+		return false, fmt.Errorf("listen: %w", err)
+	}
 	if err := s.readHeads(work, conn); err != nil {
 		return false, err
 	}
-	s.metrics.listening.Set(1)
 	defer s.metrics.listening.Set(0)
 	for {
-		wait, cancel := context.WithTimeout(ctx, listenIdle)
-		n, err := conn.WaitForNotification(wait)
-		cancel()
-		switch {
-		case err == nil:
+		if err := s.probe(ctx, conn, probe); err != nil {
+			return up, err
+		}
+		up = true
+		s.metrics.listening.Set(1)
+		for err == nil {
+			_, err = s.heard(ctx, conn, s.listenIdle)
+		}
+		if !errors.Is(err, errSilence) {
+			return true, err
+		}
+		err = nil
+	}
+}
+
+// errSilence says that nothing was heard in time, on a connection that seems to be up.
+var errSilence = errors.New("no notification came")
+
+// heard waits for one notification and takes it.
+func (s *Store) heard(ctx context.Context, conn *pgx.Conn, most time.Duration) (channel string, err error) {
+	wait, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	n, err := conn.WaitForNotification(wait)
+	switch {
+	case err == nil:
+		if n.Channel == notifyChannel {
 			s.metrics.notifications.Inc()
 			s.notified(n.PID, n.Payload)
-		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
-			work, cancel := context.WithTimeout(ctx, attemptTimeout)
-			err := s.readHeads(work, conn)
-			cancel()
-			if err != nil {
-				return true, err
-			}
-		default:
-			return true, fmt.Errorf("wait for a notification: %w", err)
+		}
+		return n.Channel, nil
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
+		return "", errSilence
+	}
+	return "", fmt.Errorf("wait for a notification: %w", err)
+}
+
+// probe sends a notification through the pool and waits for it. A connection can be up and deaf: a pooler that shares the server's
+// connections leaves the LISTEN with another one, and of a connection that a network has forgotten nothing is heard either.
+func (s *Store) probe(ctx context.Context, conn *pgx.Conn, channel string) error {
+	work, cancel := context.WithTimeout(ctx, s.listenProbe)
+	defer cancel()
+	if _, err := s.cfg.Pool.Exec(work, probeSend, channel); err != nil {
+		s.log.DebugContext(ctx, "livefeed: the listening connection could not be probed", "err", err)
+		return nil // that says nothing of the listener
+	}
+	end := time.Now().Add(s.listenProbe)
+	for {
+		heard, err := s.heard(ctx, conn, time.Until(end))
+		if errors.Is(err, errSilence) {
+			return fmt.Errorf("a notification that this process sent itself did not arrive within %v: is a pooler between it and the database that shares connections? Then turn notifications off or connect past it", s.listenProbe)
+		}
+		if err != nil || heard == channel {
+			return err
 		}
 	}
 }
@@ -176,6 +219,7 @@ func (s *Store) readHeads(ctx context.Context, db database) error {
 
 // see says that the feed's head is at least this in the era that the break at turn era began.
 func (f *Feed) see(era, head uint64) {
+	f.tail.turn(era)
 	if !f.hub.see(era, head) {
 		return
 	}
@@ -217,12 +261,25 @@ func (f *Feed) follow(ctx context.Context) error {
 			f.hub.publish(r.era, r.published+1, r.target, announcement{everyone: true})
 			continue
 		}
-		a, last, err := f.announcementOf(ctx, r.published, r.target)
+		a, last, err := f.news(ctx, r)
 		if err != nil {
 			return err
 		}
 		f.hub.publish(r.era, r.published+1, last, a)
 	}
+}
+
+// news is what the groups after those announced mean to waiters. They are put into the tail, where who is woken finds them.
+func (f *Feed) news(ctx context.Context, r reach) (announcement, uint64, error) {
+	if a, last, ok := f.tail.news(r); ok {
+		return a, last, nil
+	}
+	if _, err := f.look(ctx, f.store.cfg.Pool, maxSequence, r.target); err == nil {
+		if a, last, ok := f.tail.news(r); ok {
+			return a, last, nil
+		}
+	}
+	return f.announcementOf(ctx, r.published, r.target)
 }
 
 // announcementOf reads groups after published, at most up to target, and returns the last one it covers.
@@ -244,7 +301,7 @@ func (f *Feed) announcementOf(ctx context.Context, published, target uint64) (an
 			last = uint64(seq)
 			return nil
 		}
-		a.add(&Group{Changes: changes})
+		a.add(groupSelectors(changes))
 		return nil
 	})
 	if err != nil {

@@ -91,15 +91,22 @@ func (f *Feed) logStatement(l LogQuery) (string, []any) {
 	return logSelector, append(args, drive[:], all[:])
 }
 
+func (l *LogQuery) check() error {
+	if l.Limit < 1 || l.Limit > MaxLogGroups {
+		return fmt.Errorf("livefeed: log query out of range: limit %d", l.Limit)
+	}
+	if l.After > maxSequence {
+		return resetFault("the position is outside the retained log")
+	}
+	return nil
+}
+
 // Log reads the groups after a position in one statement. It is Reset when the position is below the floor or above
 // the head, when its tag is another one, and when the log has a hole; beyond the head or with another tag the error is
 // [ErrRewritten] too.
 func (f *Feed) Log(ctx context.Context, q Querier, l LogQuery) (LogPage, error) {
-	if l.Limit < 1 || l.Limit > MaxLogGroups {
-		return LogPage{}, fmt.Errorf("livefeed: log query out of range: limit %d", l.Limit)
-	}
-	if l.After > maxSequence {
-		return LogPage{}, resetFault("the position is outside the retained log")
+	if err := l.check(); err != nil {
+		return LogPage{}, err
 	}
 	sql, args := f.logStatement(l)
 	rows, err := q.Query(ctx, sql, args...)

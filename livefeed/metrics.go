@@ -13,6 +13,8 @@ type metrics struct {
 	compactSeconds           *prometheus.HistogramVec
 	floorLag                 *prometheus.GaugeVec
 	collected, vacuums       prometheus.Counter
+	wakes, looks, followed   *prometheus.CounterVec
+	tailGroups, tailBytes    *prometheus.GaugeVec
 	notifications            prometheus.Counter
 	listenerRestarts         prometheus.Counter
 	listening, waiters       prometheus.Gauge
@@ -44,11 +46,19 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool, w *Witness)
 		notifications:    prometheus.NewCounter(counter("notifications_total", "Notifications received.")),
 		listenerRestarts: prometheus.NewCounter(counter("listener_restarts_total", "Listening connections lost and replaced.")),
 		listening: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "listening",
-			Help: "1 while the listening connection is up."}),
+			Help: "1 while the listening connection is up and a probe was heard on it."}),
 		waiters: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "waiters",
 			Help: "Waiters registered in this process."}),
 	}
-	list := []prometheus.Collector{m.groups, m.retries, m.drained, m.batch, m.commitSeconds,
+	m.wakes = prometheus.NewCounterVec(counter("wakes_total", "Wake-ups of waiters by this process; those that merged into one count once."), feed)
+	m.looks = prometheus.NewCounterVec(counter("looks_total", "Statements that brought the end of a log up to date for all who asked."), feed)
+	m.followed = prometheus.NewCounterVec(counter("followed_total",
+		"Reads of the end of a log, by where the answer came from: memory, shared (one statement for all who asked) or alone."), []string{"feed", "source"})
+	m.tailGroups = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "tail_groups",
+		Help: "Last groups of the feed that are kept in memory."}, feed)
+	m.tailBytes = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "tail_bytes",
+		Help: "Bytes that the last groups of the feed take in memory, about."}, feed)
+	list := []prometheus.Collector{m.wakes, m.looks, m.followed, m.tailGroups, m.tailBytes, m.groups, m.retries, m.drained, m.batch, m.commitSeconds,
 		m.compacted, m.compactBusy, m.compactSeconds, m.floorLag, m.collected, m.vacuums, m.notifications, m.listenerRestarts, m.listening, m.waiters}
 	list = append(list, prometheus.NewCounterFunc(counter("history_lost_total", "Epochs that this process broke because the database had lost history."),
 		func() float64 { return float64(w.broke.Load()) }))

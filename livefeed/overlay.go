@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"slices"
+	"time"
 )
 
 // row is one version of a row while a transaction is planned.
@@ -29,6 +30,8 @@ type knownKey struct {
 // the rows as they are after them. Edits apply to the rows in memory one by one, so that an outpoint edited
 // again in the same batch chains: the earlier version ends where the later begins.
 type plan struct {
+	began time.Time // by this process's clock, before anything was read
+
 	// Read under the lock.
 	head     uint64
 	tag      [8]byte
@@ -38,6 +41,7 @@ type plan struct {
 	due      bool   // a timer is due at now
 	clock    uint64 // what the clock row says
 	era      uint64 // turn of the epoch's last break
+	epoch    string
 	limits   []AdmissionLimit
 	keys     map[[16]byte]knownKey
 	rows     map[Outpoint]*row // of every outpoint the batch names: the present version, or nil
@@ -49,14 +53,18 @@ type plan struct {
 
 	// Made here.
 	first    uint64 // head when the plan began
+	firstTag [8]byte
 	groups   []Group
-	ended    []*row // stored versions that end
-	made     []*row // new versions; some may begin and end in one group, and are only in the log
-	blobs    map[[32]byte][]byte
-	newKeys  []newKey
-	ruling   *ruling // what changes in the list of prohibitions, if anything does
-	revision uint64  // of that list, once the change is written
-	expired  int     // how many of the groups are expiries
+	// records and selectors are what each group is stored as and posted under, once it is sent.
+	records   [][]byte
+	selectors [][]Selector
+	ended     []*row // stored versions that end
+	made      []*row // new versions; some may begin and end in one group, and are only in the log
+	blobs     map[[32]byte][]byte
+	newKeys   []newKey
+	ruling    *ruling // what changes in the list of prohibitions, if anything does
+	revision  uint64  // of that list, once the change is written
+	expired   int     // how many of the groups are expiries
 	// evaluated is what the clock row is to say: every timer up to it is in the log. 0 = leave it.
 	evaluated uint64
 }
@@ -218,6 +226,7 @@ func (pl *plan) expireDue(t uint64, limit int) (logged int, remaining bool) {
 	if upTo := min(t, pl.now); upTo > pl.clock {
 		pl.evaluated = upTo
 	}
+	pl.due = pl.due && t < pl.now
 	return logged, false
 }
 

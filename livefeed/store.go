@@ -49,6 +49,10 @@ type Config struct {
 	ScanRows int
 	// ScanBytes is how many bytes of log a read returns at most, one group more excepted. Zero means 8 MiB.
 	ScanBytes int64
+	// TailGroups is how many of each feed's last groups are kept in memory for [Feed.Follow], and TailBytes how many bytes they may take
+	// there. Zero means 1024 groups and 8 MiB; with less than zero of either nothing is kept.
+	TailGroups int
+	TailBytes  int64
 	// Witness is what this process has seen of the database; it serves one store at a time. [Witness.Guard] both pools with it.
 	// Nil means one that begins with nothing and is kept in memory.
 	Witness *Witness
@@ -60,6 +64,8 @@ const (
 	defaultQueueBytes = 64 << 20
 	defaultScanRows   = 8192
 	defaultScanBytes  = 8 << 20
+	defaultTailGroups = 1024
+	defaultTailBytes  = 8 << 20
 )
 
 // maxFeedName bounds the name of a feed, in bytes.
@@ -112,6 +118,8 @@ type Store struct {
 	witness *Witness
 	looking chan struct{} // wakes the backstop
 
+	listenIdle, listenProbe time.Duration
+
 	collector collector
 	removed   atomic.Int64 // rows removed here since the last vacuum
 	vacuum    vacuumState
@@ -152,6 +160,12 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if c.ScanBytes <= 0 {
 		c.ScanBytes = defaultScanBytes
 	}
+	if c.TailGroups == 0 {
+		c.TailGroups = defaultTailGroups
+	}
+	if c.TailBytes == 0 {
+		c.TailBytes = defaultTailBytes
+	}
 	var durable string
 	if err := c.Writer.QueryRow(ctx, "show synchronous_commit").Scan(&durable); err != nil {
 		return nil, fmt.Errorf("livefeed: ask the database for synchronous_commit: %w", err)
@@ -166,7 +180,8 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
 	}
-	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1)}
+	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1),
+		listenIdle: listenIdle, listenProbe: listenProbe}
 	s.witness.attach(s.adopt)
 	if err := s.Verify(ctx); err != nil {
 		return nil, err
@@ -226,6 +241,7 @@ func (s *Store) Ensure(ctx context.Context, name string, chain Chain) (*Feed, er
 	}
 	seen := s.witness.of(name)
 	f.hub.begin(seen.broken, seen.head)
+	f.tail.begin(seen.broken, seen.head, seen.tag)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,7 +31,7 @@ const (
   order by v.expires_at, v.order_key limit 1)`
 
 	clockRead = `
-select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false), f.broken
+select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false), f.broken, f.epoch
 from feed_clock c
 join feed f on f.id = c.feed_id
 cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
@@ -214,9 +215,10 @@ func (f *Feed) committed(pl *plan) {
 	if len(pl.groups) == 0 {
 		return
 	}
+	f.tail.commit(pl, f.hub.waiting() > 0) // before anybody is woken
 	var a announcement
-	for i := range pl.groups {
-		a.add(&pl.groups[i])
+	for _, selectors := range pl.selectors {
+		a.add(selectors)
 	}
 	if !f.hub.publish(pl.era, pl.first+1, pl.head, a) {
 		f.see(pl.era, pl.head)
@@ -236,7 +238,7 @@ func rollback(ctx context.Context, conn *pgxpool.Conn) {
 
 func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan, error) {
 	pl := &plan{keys: map[[16]byte]knownKey{}, rows: map[Outpoint]*row{}, blobs: map[[32]byte][]byte{}, prohibited: map[Outpoint]bool{},
-		audiences: map[Outpoint]*audience{}}
+		audiences: map[Outpoint]*audience{}, began: time.Now()}
 	b := &pgx.Batch{}
 	b.Queue(txBegin)
 	b.Queue(headStatement, f.id).QueryRow(func(r pgx.Row) error {
@@ -245,12 +247,12 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 		if err := r.Scan(&head, &tag, &pl.live, &pl.versions); err != nil {
 			return fmt.Errorf("lock the head: %w", err)
 		}
-		pl.head, pl.first, pl.tag = uint64(head), uint64(head), [8]byte(tag)
+		pl.head, pl.first, pl.tag, pl.firstTag = uint64(head), uint64(head), [8]byte(tag), [8]byte(tag)
 		return nil
 	})
 	b.Queue(clockRead, f.id).QueryRow(func(r pgx.Row) error {
 		var now, clock, era int64
-		if err := r.Scan(&now, &clock, &pl.due, &era); err != nil {
+		if err := r.Scan(&now, &clock, &pl.due, &era, &pl.epoch); err != nil {
 			return fmt.Errorf("read the clock: %w", err)
 		}
 		pl.now, pl.clock, pl.era = uint64(now), uint64(clock), uint64(era)
@@ -482,13 +484,14 @@ func (pl *plan) queueGroups(b *pgx.Batch, feed int32) {
 		return
 	}
 	var seqs, selectorSeqs, keySeqs []int64
-	var tags, changes, selectors, keys, bodies [][]byte
+	var tags, selectors, keys, bodies [][]byte
 	for i := range pl.groups {
 		g := &pl.groups[i]
 		seqs = append(seqs, int64(g.Sequence))
 		tags = append(tags, g.Tag[:])
-		changes = append(changes, appendRecord(nil, g.Changes))
-		for _, s := range groupSelectors(g.Changes) {
+		posted := groupSelectors(g.Changes)
+		pl.records, pl.selectors = append(pl.records, appendRecord(nil, g.Changes)), append(pl.selectors, posted)
+		for _, s := range posted {
 			selectors = append(selectors, append([]byte(nil), s[:]...))
 			selectorSeqs = append(selectorSeqs, int64(g.Sequence))
 		}
@@ -497,7 +500,7 @@ func (pl *plan) queueGroups(b *pgx.Batch, feed int32) {
 		k := &pl.newKeys[i]
 		keys, bodies, keySeqs = append(keys, k.key[:]), append(bodies, k.body[:]), append(keySeqs, int64(k.seq))
 	}
-	b.Queue(groupPut, feed, int64(pl.now), seqs, tags, changes)
+	b.Queue(groupPut, feed, int64(pl.now), seqs, tags, pl.records)
 	if len(selectors) > 0 {
 		b.Queue(selectorPut, feed, selectors, selectorSeqs)
 	}

@@ -287,7 +287,7 @@ func TestF7_MetricsAreCounted(t *testing.T) {
 	for _, family := range families {
 		names[family.GetName()] = true
 	}
-	for _, name := range []string{"groups_total", "batch_groups", "commit_seconds", "notifications_total", "listener_restarts_total", "waiters", "pool_waits_total", "timers_drained_total", "history_lost_total"} {
+	for _, name := range []string{"groups_total", "batch_groups", "commit_seconds", "notifications_total", "listener_restarts_total", "waiters", "pool_waits_total", "timers_drained_total", "history_lost_total", "wakes_total", "tail_groups", "tail_bytes"} {
 		if !names["overlayd_livefeed_"+name] {
 			t.Errorf("%s is missing", name)
 		}
