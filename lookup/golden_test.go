@@ -173,7 +173,7 @@ func (c *goldenCase) live(t *testing.T, n *node, s *session) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.provider.advance(t.Context(), s, at, selectors); err != nil {
+	if _, err := n.provider.advance(t.Context(), s, at, selectors, false); err != nil {
 		t.Fatal(err)
 	}
 	body, _, err := n.provider.finish(t.Context(), s, at)

@@ -135,7 +135,7 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 		return nil, nil, fmt.Errorf("lookup: choose a posting: %w", err)
 	}
 	if limits.WaitMs == 0 {
-		if _, err := p.advance(ctx, s, t, selectors); err != nil {
+		if _, err := p.advance(ctx, s, t, selectors, false); err != nil {
 			return nil, nil, err
 		}
 		return p.finish(ctx, s, t)
@@ -152,8 +152,8 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 	place := &place{places: p.quotas.waiters, who: in.client}
 	defer place.leave()
 
-	for last, over := false, false; ; {
-		reached, err := p.advance(ctx, s, t, selectors)
+	for woken, last, over := false, false, false; ; {
+		reached, err := p.advance(ctx, s, t, selectors, woken)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -170,8 +170,10 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 			waiter.Close()
 			waiter = s.feed.Watch(wakeOn(selectors)...)
 		}
+		woken = false
 		select {
 		case <-waiter.C():
+			woken = true
 		case <-deadline.C:
 			last = true
 		case <-p.stopping:
