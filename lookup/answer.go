@@ -24,7 +24,8 @@ type answer struct {
 	session *session            // nil: nothing private, nothing to gate
 	refusal func(gate) *refusal // how a verdict of the gate is told here; nil unless session is set
 	// disclosed are the outpoints (36 bytes each) of the rows that the body newly serialises (conformance row A5).
-	disclosed [][]byte
+	disclosed []byte
+	evidence  []byte // the digests (32 bytes each) of evidence it carries that was not read for it
 }
 
 // seal signs a finished answer for an authenticated caller, headers included. For public services there is none.
@@ -94,7 +95,7 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	}
 	p.at(beforeGate)
 	failpoint.Hit(failpoint.BeforeGate)
-	verdict, err := p.gate(ctx, out.session, out.disclosed)
+	verdict, err := p.gate(ctx, out.session, out.disclosed, out.evidence)
 	if err != nil {
 		return err
 	}

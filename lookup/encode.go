@@ -44,7 +44,7 @@ type draft struct {
 	pieces       []piece
 	size         int // bytes of the finished group
 	observations int
-	disclosed    [][]byte // outpoints of the rows named by an output or a spend's previous
+	disclosed    []byte // outpoints, 36 bytes each, of the rows named by an output or a spend's previous
 }
 
 // piece is a run of finished bytes, followed by the base64 of a BEEF unless evidence is nil.
@@ -100,7 +100,7 @@ func (v voice) draft(sequence uint64, id string, facts []fact, observationID fun
 		text = append(text, '}')
 		if f.discloses() {
 			point := f.outpoint.Bytes()
-			d.disclosed = append(d.disclosed, point[:])
+			d.disclosed = append(d.disclosed, point[:]...)
 		}
 	}
 	text = append(text, `],"sequence":"`...)

@@ -121,7 +121,7 @@ func (p *Provider) stand(ctx context.Context, s *session, t *tail, sequence uint
 }
 
 // finish sets the watermarks and the cursor, fetches the evidence of the chosen groups and writes the body.
-func (p *Provider) finish(ctx context.Context, s *session, t *tail) (body []byte, disclosed [][]byte, err error) {
+func (p *Provider) finish(ctx context.Context, s *session, t *tail) (body, disclosed []byte, err error) {
 	last := t.start
 	if len(t.groups) > 0 {
 		last = t.groups[len(t.groups)-1].sequence

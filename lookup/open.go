@@ -1,14 +1,12 @@
 package lookup
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -113,11 +111,8 @@ func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (
 	}
 	p.metrics.opens.WithLabelValues("repeated").Inc()
 	return &answer{status: http.StatusOK, body: first, session: s, refusal: gate.forOpen,
-		disclosed: slices.Collect(slices.Chunk(disclosed, outpointSize))}, nil
+		disclosed: disclosed}, nil
 }
-
-// outpointSize is the width of an outpoint in stored lists of them.
-const outpointSize = 36
 
 // admit judges a new Open: service, caller, manifest, epoch, required rules, query.
 func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
@@ -187,7 +182,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 	}
 	p.at(afterFirst)
 	failpoint.Hit(failpoint.OpenFirst)
-	changes, err := p.store(ctx, tx, o, s, body, bytes.Join(disclosed, nil))
+	changes, err := p.store(ctx, tx, o, s, body, nonNil(disclosed))
 	if err != nil {
 		return answer{}, err
 	}
@@ -204,7 +199,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 }
 
 // cut establishes T, S and W together and lays out the first page (BRC-193 s3, s8).
-func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []byte, [][]byte, error) {
+func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []byte, []byte, error) {
 	feed := o.service.feed
 	cut, err := feed.Cut(ctx, tx)
 	if err != nil {

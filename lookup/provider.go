@@ -109,6 +109,7 @@ type Provider struct {
 	kept            *keptMetrics
 	keeper          keeper
 	quotas          *quotas
+	gates           *batcher[gateQuestion, gate]
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
@@ -158,6 +159,10 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	if p.kept, err = newKeptMetrics(c.Metrics); err != nil {
 		return nil, err
+	}
+	p.gates = &batcher[gateQuestion, gate]{
+		pool: c.Pool, send: p.askGates, items: gateQuestion.items,
+		sent: func(n int) { p.metrics.gates.Observe(float64(n)) }, again: p.metrics.gatesAgain.Inc,
 	}
 	if err := p.secrets(ctx); err != nil {
 		return nil, err

@@ -40,8 +40,7 @@ func (p *Provider) read(c echo.Context) error {
 		}
 		p.at(beforeBuild)
 		limits := message.Limits.Min(s.most)
-		var body []byte
-		var disclosed [][]byte
+		var body, disclosed []byte
 		if at.live {
 			body, disclosed, err = p.poll(ctx, in, s, at, limits)
 		} else {
@@ -89,7 +88,7 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 }
 
 // nextPage answers a Read within the snapshot.
-func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) ([]byte, [][]byte, error) {
+func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) (body, disclosed []byte, err error) {
 	pg, err := p.cutPage(ctx, p.pool, s, int64(at.after), limits)
 	if err != nil {
 		return nil, nil, p.suspect(ctx, s, s.w, s.wTag, err)
@@ -125,7 +124,7 @@ func (p *Provider) suspect(ctx context.Context, s *session, sequence uint64, tag
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
 // min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and
 // none among the bodies being built.
-func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) ([]byte, [][]byte, error) {
+func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) (body, disclosed []byte, err error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
 		return nil, nil, r

@@ -81,7 +81,7 @@ func (p *Provider) endPage(pg *page, s *session, at int64, complete bool, bytes 
 }
 
 // finish fetches the evidence of the chosen groups and writes the body.
-func (pg *page) finish(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, headSequence uint64) (body []byte, disclosed [][]byte, err error) {
+func (pg *page) finish(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, headSequence uint64) (body, disclosed []byte, err error) {
 	blobs, err := fetch(ctx, q, feed, pg.groups)
 	if err != nil {
 		return nil, nil, err
@@ -91,7 +91,7 @@ func (pg *page) finish(ctx context.Context, q livefeed.Querier, feed *livefeed.F
 }
 
 // assemble writes a body whose least size is known, and checks that it keeps its limit.
-func assemble(h *head, groups []*draft, blobs map[[32]byte][]byte, leastSize int) (body []byte, disclosed [][]byte, err error) {
+func assemble(h *head, groups []*draft, blobs map[[32]byte][]byte, leastSize int) (body, disclosed []byte, err error) {
 	body = h.append(make([]byte, 0, leastSize+widestU64), groups, blobs)
 	if len(body) > int(h.limits.MaxBytes) {
 		return nil, nil, fmt.Errorf("lookup: a body of %d bytes outgrew its %d", len(body), h.limits.MaxBytes)
