@@ -28,7 +28,7 @@ func (n *node) loaded(id string) *session {
 	if !ok {
 		n.t.Fatalf("%q names no session", id)
 	}
-	s, err := n.provider.load(context.Background(), n.pool, id, digest)
+	s, err := n.provider.load(context.Background(), id, digest)
 	if err != nil || s == nil {
 		n.t.Fatalf("%v, %v", s, err)
 	}

@@ -523,6 +523,9 @@ func (n *node) clockNow() uint64 {
 	return t
 }
 
+// room is that of a body that no request asked for.
+func (n *node) room() *room { return &room{bodies: n.provider.quotas.bodies} }
+
 // during runs f whenever the provider comes to a moment, until the returned function is called.
 func (n *node) during(m moment, f func()) (stop func()) {
 	pause := func(at moment) {

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -51,6 +54,7 @@ type session struct {
 	grant       *int64    // the grant it was opened under, where one was needed
 	granted     bool      // that grant stood when it was loaded
 	now         uint64    // T when it was loaded
+	driven      *driven   // shared by all who have loaded it here; nil: it was just opened
 }
 
 // Session ids are a mode letter ('n': authentication none, 'b': brc103), the database's id in 8 hex characters, a dot and 256 random
@@ -93,29 +97,122 @@ const unbroken = `exists (select from feed f where f.id = s.feed_id and s.turn >
 // now is T: the database's clock, never behind the feed's last evaluated time (conformance row T1).
 const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
 
-// load reads a session by the digest of its id; nil when there is none.
-func (p *Provider) load(ctx context.Context, q livefeed.Querier, id string, digest [32]byte) (*session, error) {
-	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`
-		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.id = $1`, digest[:])
-	s := &session{digest: digest, id: id}
-	if err := p.scan(row, s); errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("lookup: load a session: %w", err)
+// load finds the session of an id, along with whoever loads one at the same moment; nil when there is none. What is frozen is
+// read once: of a session that this node remembers only the gate is asked, which says all that may have changed.
+func (p *Provider) load(ctx context.Context, id string, digest [32]byte) (*session, error) {
+	if known, ok := p.sessions.get(digest); ok {
+		s := *known
+		s.id = id
+		g, err := p.gate(ctx, &s, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if g.state == 0 {
+			p.sessions.drop(digest)
+			return nil, nil
+		}
+		s.state, s.now, s.granted, s.unbroken = g.state, g.now, g.granted, !g.broken
+		return &s, nil
 	}
-	return s, nil
+	l, err := p.loads.ask(ctx, digest)
+	if err != nil || l.err != nil || l.session == nil {
+		return nil, cmp.Or(err, l.err)
+	}
+	p.sessions.put(digest, l.session, l.size)
+	s := *l.session
+	s.id = id
+	return &s, nil
 }
 
-func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
+// loaded is a session as it was read, or why it cannot be served; neither when there is none.
+type loaded struct {
+	session *session
+	err     error
+	size    int // bytes that remembering it takes, about
+}
+
+const loadAsk = `select u.n, ` + now + `, ` + frozen + `
+	from unnest($1::bytea[]) with ordinality as u(id, n)
+	cross join lateral (select * from lookup_session s where s.id = u.id offset 0) s
+	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = s.feed_id offset 0) c`
+
+// loadAll reads many sessions in one statement.
+func (p *Provider) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]byte) ([]loaded, error) {
+	ids := make([][]byte, len(digests))
+	for i := range digests {
+		ids[i] = digests[i][:]
+	}
+	rows, err := q.Query(ctx, loadAsk, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: load sessions: %w", err)
+	}
+	defer rows.Close()
+	all := make([]loaded, len(digests))
+	for rows.Next() {
+		var n int
+		l := loaded{session: &session{}}
+		err := p.scan(rows, l.session, &l.size, []any{&n})
+		if n < 1 {
+			return nil, fmt.Errorf("lookup: load sessions: %w", err)
+		}
+		l.session.digest = digests[n-1]
+		if err != nil {
+			l = loaded{err: fmt.Errorf("lookup: load a session: %w", err)}
+		}
+		all[n-1] = l
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("lookup: load sessions: %w", err)
+	}
+	return all, nil
+}
+
+// sessionOverhead is about what remembering a session takes besides its columns, which are there twice, stored and parsed.
+const sessionOverhead = 1024
+
+// driven is the posting that drives a session's live reads, chosen anew from time to time. Any choice reads the same groups.
+type driven struct {
+	mu        sync.Mutex
+	selectors []livefeed.Selector
+	until     time.Time
+}
+
+// driveFor is how long a choice stands: what it depends on changes slowly.
+const driveFor = time.Minute
+
+// drive puts the posting first that live reads are driven by.
+func (s *session) drive(ctx context.Context, q livefeed.Querier) ([]livefeed.Selector, error) {
+	d := s.driven
+	d.mu.Lock()
+	selectors, until := d.selectors, d.until
+	d.mu.Unlock()
+	if time.Now().Before(until) {
+		return selectors, nil
+	}
+	selectors, err := s.feed.Drive(ctx, q, s.viewer.query.Selectors())
+	if err != nil {
+		return nil, fmt.Errorf("lookup: choose a posting: %w", err)
+	}
+	d.mu.Lock()
+	d.selectors, d.until = selectors, time.Now().Add(driveFor)
+	d.mu.Unlock()
+	return selectors, nil
+}
+
+// scan reads a session whose columns come between others, and says what remembering it takes, about. What is wrong with it is told
+// after everything else was read.
+func (p *Provider) scan(row pgx.Row, s *session, size *int, before []any, behind ...any) error {
 	var feedID int32
 	var rulesID string
 	var capability, wTag, parameters, query, scope, principal []byte
-	into := []any{&s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
+	s.driven = &driven{}
+	into := append(before, &s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
 		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope,
-		&principal, &s.grant, &s.turn, &s.granted, &s.unbroken}
-	if err := row.Scan(append(into, more...)...); err != nil {
+		&principal, &s.grant, &s.turn, &s.granted, &s.unbroken)
+	if err := row.Scan(append(into, behind...)...); err != nil {
 		return err
 	}
+	*size = sessionOverhead + 2*(len(parameters)+len(query)+len(scope))
 	if len(wTag) != len(s.wTag) {
 		return errors.New("a stored tag has the wrong width")
 	}
