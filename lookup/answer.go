@@ -194,7 +194,7 @@ func (p *Provider) write(c echo.Context, out answer) error {
 	}
 	// An error of a deadline means a writer without any, which is not a server's.
 	control := http.NewResponseController(c.Response())
-	_ = control.SetWriteDeadline(time.Now().Add(p.quotas.writeWithin(len(out.body))))
+	_ = control.SetWriteDeadline(time.Now().Add(p.writeWithin(len(out.body))))
 	if _, err := c.Response().Write(out.body); err != nil {
 		return err
 	}

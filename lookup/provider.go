@@ -124,6 +124,7 @@ type Provider struct {
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
 	within   time.Duration                // answerWithin, but for tests
+	grace    time.Duration                // writeGrace, but for tests
 	stop     sync.Once
 	stopping chan struct{} // closed by Stop
 }
@@ -134,7 +135,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	p := &Provider{
 		pool: c.Pool, source: c.Store, retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
-		within: answerWithin, closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
+		within: answerWithin, grace: writeGrace, closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")

@@ -119,6 +119,6 @@ func putBuffer(b []byte) {
 const writeGrace = 15 * time.Second
 
 // writeWithin is how long a body may be on its way to its peer.
-func (q *quotas) writeWithin(bytes int) time.Duration {
-	return writeGrace + seconds(float64(bytes)/float64(q.BodyBytesPerSecond))
+func (p *Provider) writeWithin(bytes int) time.Duration {
+	return p.grace + seconds(float64(bytes)/float64(p.quotas.BodyBytesPerSecond))
 }
