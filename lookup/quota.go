@@ -42,7 +42,7 @@ type Quotas struct {
 	// 5000.
 	RequestsWaiting, RequestWaitMs int
 	// BodyBytes is how many bytes of finished bodies a node holds that their peers have not taken yet, BodyBytesPerClient how
-	// many of those of one client. Bounds: 8388608..2^40. Defaults: 256 MiB and 64 MiB.
+	// many of those of one client. Bounds: 8388608..2^40. Defaults: 256 MiB and 128 MiB.
 	BodyBytes, BodyBytesPerClient int
 	// BodyBytesPerSecond is how slowly a peer may take a body; to this come 15 s whatever its size. What is not taken by then is
 	// cut off: an answer that is not whole is none, and the peer asks again. Bounds: 1..1000000000. Default: 16384.
@@ -70,7 +70,7 @@ const (
 	DefaultRequestsWaiting       = 4096
 	DefaultRequestWaitMs         = 5000
 	DefaultBodyBytes             = 256 << 20
-	DefaultBodyBytesPerClient    = 64 << 20
+	DefaultBodyBytesPerClient    = 128 << 20
 	DefaultBodyBytesPerSecond    = 16384
 	DefaultSessionsPerClient     = 256
 	DefaultSessions              = 100_000
