@@ -62,8 +62,9 @@ func (p *Provider) worst(s *service) (envelope, observation int) {
 	scope.Epoch = strings.Repeat("e", epochSize)
 	v := newVoice(scope)
 	id := strings.Repeat("i", identitySize)
-	ids := func(int) string { return id }
-	size := func(f ...fact) int { return v.draft(math.MaxUint64, id, f, ids).size }
+	size := func(f ...fact) int {
+		return v.draft(math.MaxUint64, f, func(dst []byte, _ int) []byte { return append(dst, id...) }).size
+	}
 	empty := size()
 	point := livefeed.Outpoint{Index: math.MaxUint32}
 	for _, f := range []fact{

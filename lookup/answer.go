@@ -19,12 +19,10 @@ import (
 
 // answer is a finished body with what the gate must ask before it may leave.
 type answer struct {
+	built
 	status  int
-	body    []byte
 	session *session            // nil: nothing private, nothing to gate
 	refusal func(gate) *refusal // how a verdict of the gate is told here; nil unless session is set
-	// disclosed are the outpoints (36 bytes each) of the rows that the body newly serialises (conformance row A5).
-	disclosed [][]byte
 }
 
 // seal signs a finished answer for an authenticated caller, headers included. For public services there is none.
@@ -47,6 +45,8 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.Context) (answer, error)) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), p.within)
 	defer cancel()
+	taken := false
+	defer func() { in.room.leave(taken) }()
 	out, err := build(ctx)
 	if err == nil {
 		err = p.pass(ctx, &out)
@@ -68,7 +68,11 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 	if in.body == nil {
 		drain(c)
 	}
-	return write(c, out)
+	if err := p.write(c, out); err != nil {
+		return err
+	}
+	taken = true
+	return nil
 }
 
 // sealed signs an answer and asks the gate once more, since signing takes time; a refusal is signed in its place.
@@ -94,7 +98,7 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	}
 	p.at(beforeGate)
 	failpoint.Hit(failpoint.BeforeGate)
-	verdict, err := p.gate(ctx, out.session, out.disclosed)
+	verdict, err := p.gate(ctx, out.session, out.disclosed, out.evidence)
 	if err != nil {
 		return err
 	}
@@ -130,7 +134,8 @@ func (p *Provider) refused(in *inbound, err error) answer {
 	}
 	p.log.LogAttrs(context.Background(), level, "lookup request refused", attrs...)
 	p.metrics.refusals.WithLabelValues(in.endpoint, string(r.public.Code)).Inc()
-	return answer{status: r.public.Code.Status(), body: r.public.AppendCanonical(nil)}
+	in.room.leave(true)
+	return answer{status: r.public.Code.Status(), built: built{body: r.public.AppendCanonical(nil)}}
 }
 
 // headers sets what every response carries, errors included (BRC-193 s8, BRC-194 s1).
@@ -178,7 +183,8 @@ func drain(c echo.Context) {
 	_, _ = io.CopyN(io.Discard, r.Body, drainBytes) // what the peer does not send, it does not send
 }
 
-func write(c echo.Context, out answer) error {
+// write sends a whole body, as long as its peer takes it fast enough.
+func (p *Provider) write(c echo.Context, out answer) error {
 	h := c.Response().Header()
 	h.Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	h.Set(echo.HeaderContentLength, strconv.Itoa(len(out.body)))
@@ -186,6 +192,15 @@ func write(c echo.Context, out answer) error {
 	if c.Request().Method == http.MethodHead {
 		return nil
 	}
-	_, err := c.Response().Write(out.body)
-	return err
+	// An error of a deadline means a writer without any, which is not a server's.
+	control := http.NewResponseController(c.Response())
+	_ = control.SetWriteDeadline(time.Now().Add(p.writeWithin(len(out.body))))
+	if _, err := c.Response().Write(out.body); err != nil {
+		return err
+	}
+	if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	_ = control.SetWriteDeadline(time.Time{})
+	return nil
 }

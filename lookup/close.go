@@ -36,6 +36,6 @@ func (p *Provider) close(c echo.Context) error {
 			}
 			p.told(list)
 		}
-		return answer{status: http.StatusOK, body: closed}, nil
+		return answer{status: http.StatusOK, built: built{body: closed}}, nil
 	})
 }

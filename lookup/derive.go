@@ -34,30 +34,30 @@ func (v viewer) sees(state *livefeed.State) bool {
 	return state != nil && !state.Hidden && v.admits(state) && v.query.Match(state)
 }
 
-// observe derives what one committed change means to a viewer, from the states before and after it alone, so that the same
-// group is the same observations whenever and by whomever it is derived (conformance rows L3, L4).
+// observe appends to facts what one committed change means to a viewer, derived from the states before and after it alone, so
+// that the same group is the same observations whenever and by whomever it is derived (conformance rows L3, L4).
 //
 //	            not seen after          seen after
 //	not seen    nothing                 output
 //	seen        [spend +] withdraw      output if evidence, context, order or expiry changed, else nothing
 //
 // An invalidation reaches every viewer.
-func (v viewer) observe(change *livefeed.Change) []fact {
+func (v viewer) observe(facts []fact, change *livefeed.Change) []fact {
 	if change.Op == livefeed.Invalidate {
-		return []fact{{kind: kindInvalidated, contextID: change.ContextID, reason: change.Reason}}
+		return append(facts, fact{kind: kindInvalidated, contextID: change.ContextID, reason: change.Reason})
 	}
 	before, after := v.sees(change.Before), v.sees(change.After)
 	switch {
 	case after && (!before || listingChanged(change.Before, change.After)):
-		return []fact{{kind: kindOutput, outpoint: change.Outpoint, state: change.After}}
+		return append(facts, fact{kind: kindOutput, outpoint: change.Outpoint, state: change.After})
 	case before && !after:
 		withdraw := fact{kind: kindWithdraw, outpoint: change.Outpoint, reason: v.leaving(change)}
 		if change.Op != livefeed.Spend {
-			return []fact{withdraw}
+			return append(facts, withdraw)
 		}
-		return []fact{{kind: kindSpend, outpoint: change.Outpoint, spendingTxID: change.SpendingTxID, evidence: change.SpendEvidence}, withdraw}
+		return append(facts, fact{kind: kindSpend, outpoint: change.Outpoint, spendingTxID: change.SpendingTxID, evidence: change.SpendEvidence}, withdraw)
 	}
-	return nil
+	return facts
 }
 
 // leaving names why a row that was seen is seen no more.

@@ -48,13 +48,17 @@
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
 // selection when it was well formed. Build reads the database and lays the body out whole. The gate is one uncached
-// statement: its snapshot orders the sending against close, revocation and expiry. Seal signs for authenticated callers;
+// statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it, at
+// most 256 bodies and two statements on their way, and it is sent after everybody in it has asked. Seal signs for authenticated callers;
 // public services have none. There is one way out, Provider.respond, for errors too.
 //
 // What is being built has one of a node's slots; a poll gives its slot back while it sleeps, and has a place among the
-// sleeping polls instead. A new Open takes a token of its client's bucket and one of its service's, is refused early when what
-// lasts is spent, and is counted exactly before it commits. The transaction of an Open takes, in this order: the shared pin of
-// the feed, the fence, the session's rows, its client's advisory lock, the feed's clock, the ledger.
+// sleeping polls instead. A finished body has room at the node until its peer has taken it; where there is none left the request
+// is unavailable before the memory is taken, and a peer that takes too slowly is cut off.
+//
+// A new Open takes a token of its client's bucket and one of its service's, is refused early when what lasts is spent, and is
+// counted exactly before it commits. The transaction of an Open takes, in this order: the shared pin of the feed, the fence, the
+// session's rows, its client's advisory lock, the feed's clock, the ledger.
 //
 // # Invariants
 //
@@ -63,7 +67,8 @@
 //   - O6: fence, session, first body, clock and ledger commit together or not at all.
 //   - O7: no session is committed whose W is below the floor: the pin keeps it, and the last statement looks.
 //   - O10: every quota refuses by its name, load for now and what lasts until something ends; a refused Open leaves nothing, no
-//     session is ended for another's sake, and an existing fence is answered before any quota.
+//     session is ended for another's sake, and an existing fence is answered before any quota. What bodies hold that their
+//     peers have not taken is counted too, before the memory is taken.
 //   - O12: after a break nothing promised before it is served, whoever asks what: turns are compared where sessions are read. A
 //     position with a valid MAC that the log denies breaks the epoch; anything else that is presented breaks nothing.
 //   - S1: T, "is a timer due" and W come from one statement, and every page is cut by version predicates at W.
@@ -75,8 +80,12 @@
 //   - L5: through never falls and never passes a relevant group that was not delivered.
 //   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
 //   - L9: every cursor that is not this session's is the same reset-required.
+//   - L10: what a node has kept of evidence is served only while the database still holds it: the gate is asked.
 //   - T3: rows, sessions and manifests expire at their second, all by the one clock of T.
 //   - W1: a poll registers with the feed, then looks, then sleeps.
+//   - W5: a sleeping poll costs no statement. One that finds nothing costs two reads of the log and two gates (three when it is
+//     signed), one that finds a group one read, its evidence unless somebody was served it before, and as many gates; gates, loads
+//     and evidence of the same moment share statements.
 //   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
 //   - A1: a request that carries any part of an authentication is valid or refused; a session never changes its mode.
 //   - A5: a row that is prohibited is in no body whose gate began after the prohibition; the session that needed it is reset.
@@ -87,8 +96,10 @@
 //
 // # Goroutines
 //
-// A request runs on its own goroutine and starts none. Run blocks in its caller's, and has one beside it that does the rounds of
-// retention, on the pool and one connection of its own that holds the lock.
+// A request runs on its own goroutine. What requests of the same moment ask together (gates, loads, evidence) is asked by at most
+// two goroutines for each of the three; each ends when nobody waits, and its statement is given up when all who asked have left.
+// Run blocks in its caller's, and has one beside it that does the rounds of retention, on the pool and one connection of its own
+// that holds the lock.
 //
 // # Failure
 //

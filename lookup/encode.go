@@ -13,7 +13,7 @@ import (
 )
 
 // Bodies are written canonically (RFC 8785) by splicing: member names in order, no white space, BEEF encoded straight into
-// the body and never through an intermediate tree. A group is first drafted without its BEEF, so that its exact size is
+// the body, or once for all bodies, and never through an intermediate tree. A group is first drafted without its BEEF, so that its exact size is
 // known before a byte of evidence is read.
 
 const (
@@ -37,33 +37,35 @@ type fact struct {
 // discloses reports whether serving the fact newly discloses its row (conformance row A5); a withdraw may always pass.
 func (f *fact) discloses() bool { return f.kind == kindOutput || f.kind == kindSpend }
 
-// draft is a group whose bytes are complete but for the BEEF of its pieces.
+// draft is a group whose bytes are complete but for its BEEF.
 type draft struct {
 	sequence     uint64
-	version      int64 // snapshot groups: the row version, which is the position after this group
-	pieces       []piece
-	size         int // bytes of the finished group
+	version      int64  // snapshot groups: the row version, which is the position after this group
+	text         []byte // the group without its BEEF
+	cuts         []cut  // where that goes, in order
+	size         int    // bytes of the finished group
 	observations int
-	disclosed    [][]byte // outpoints of the rows named by an output or a spend's previous
+	disclosed    []byte // outpoints, 36 bytes each, of the rows named by an output or a spend's previous
 }
 
-// piece is a run of finished bytes, followed by the base64 of a BEEF unless evidence is nil.
-type piece struct {
-	text     []byte
-	evidence *livefeed.Evidence
+// cut is where in a draft's text the base64 of a BEEF goes.
+type cut struct {
+	at       int
+	evidence livefeed.Evidence
 }
 
 func base64Size(n int) int { return base64.StdEncoding.EncodedLen(n) }
 
-// append writes the finished group, taking each BEEF from blobs.
-func (d *draft) append(dst []byte, blobs map[[32]byte][]byte) []byte {
-	for i := range d.pieces {
-		dst = append(dst, d.pieces[i].text...)
-		if e := d.pieces[i].evidence; e != nil {
-			dst = base64.StdEncoding.AppendEncode(dst, blobs[e.SHA256])
-		}
+// append writes the finished group.
+func (d *draft) append(dst []byte, e *evidence) []byte {
+	from := 0
+	for i := range d.cuts {
+		c := &d.cuts[i]
+		dst = append(dst, d.text[from:c.at]...)
+		dst = e.append(dst, &c.evidence.SHA256)
+		from = c.at
 	}
-	return dst
+	return append(dst, d.text[from:]...)
 }
 
 // voice is what every observation of a session repeats: its scope and chain, already canonical.
@@ -79,10 +81,29 @@ func newVoice(scope wire.Scope) voice {
 	return voice{scope: scope.AppendCanonical(nil), chain: chain}
 }
 
+// naming appends the id of a group's observation, or of the group itself for the number ofGroup.
+type naming func(dst []byte, observation int) []byte
+
+const ofGroup = -1
+
+// observationSize is about what an observation takes besides its scope, chain and BEEF.
+const observationSize = 400
+
 // draft lays out one group.
-func (v voice) draft(sequence uint64, id string, facts []fact, observationID func(i int) string) *draft {
+func (v voice) draft(sequence uint64, facts []fact, id naming) *draft {
 	d := &draft{sequence: sequence, observations: len(facts)}
-	text := append([]byte(`{"id":"`), id...)
+	text := make([]byte, 0, 128+len(facts)*(observationSize+len(v.scope)+len(v.chain)))
+	disclosing := 0
+	for i := range facts {
+		if facts[i].discloses() {
+			disclosing++
+		}
+	}
+	if disclosing > 0 {
+		d.cuts, d.disclosed = make([]cut, 0, disclosing), make([]byte, 0, disclosing*outpointSize)
+	}
+	text = append(text, `{"id":"`...)
+	text = id(text, ofGroup)
 	text = append(text, `","observations":[`...)
 	for i := range facts {
 		f := &facts[i]
@@ -90,7 +111,7 @@ func (v voice) draft(sequence uint64, id string, facts []fact, observationID fun
 			text = append(text, ',')
 		}
 		text = append(text, `{"id":"`...)
-		text = append(text, observationID(i)...)
+		text = id(text, i)
 		text = append(text, `","kind":"`...)
 		text = append(text, f.kind...)
 		text = append(text, `","payload":{`...)
@@ -100,25 +121,23 @@ func (v voice) draft(sequence uint64, id string, facts []fact, observationID fun
 		text = append(text, '}')
 		if f.discloses() {
 			point := f.outpoint.Bytes()
-			d.disclosed = append(d.disclosed, point[:])
+			d.disclosed = append(d.disclosed, point[:]...)
 		}
 	}
 	text = append(text, `],"sequence":"`...)
 	text = strconv.AppendUint(text, sequence, 10)
-	text = append(text, `"}`...)
-	d.push(text, nil)
+	d.text = append(text, `"}`...)
+	d.size += len(d.text)
 	return d
 }
 
-func (d *draft) push(text []byte, evidence *livefeed.Evidence) {
-	d.pieces = append(d.pieces, piece{text, evidence})
-	d.size += len(text)
-	if evidence != nil {
-		d.size += base64Size(evidence.Size)
-	}
+// splice notes that a BEEF goes where the text ends.
+func (d *draft) splice(text []byte, evidence *livefeed.Evidence) {
+	d.cuts = append(d.cuts, cut{len(text), *evidence})
+	d.size += base64Size(evidence.Size)
 }
 
-// payload appends the members of a payload to text, pushing finished pieces where a BEEF goes, and returns the open text.
+// payload appends the members of a payload to text and notes where a BEEF goes.
 func (v voice) payload(d *draft, text []byte, f *fact) []byte {
 	switch f.kind {
 	case kindOutput:
@@ -130,16 +149,16 @@ func (v voice) payload(d *draft, text []byte, f *fact) []byte {
 			text = append(text, `},`...)
 		}
 		text = append(text, `"evidence":{"beef":"`...)
-		d.push(text, &f.state.Evidence)
-		text = append([]byte(nil), `","outputIndex":`...)
+		d.splice(text, &f.state.Evidence)
+		text = append(text, `","outputIndex":`...)
 		text = strconv.AppendUint(text, uint64(f.outpoint.Index), 10)
 		text = append(text, `,"txid":"`...)
 		text = hex.AppendEncode(text, f.outpoint.TxID[:])
 		return append(text, `"}`...)
 	case kindSpend:
 		text = append(text, `"beef":"`...)
-		d.push(text, &f.evidence)
-		text = append([]byte(nil), `","previous":`...)
+		d.splice(text, &f.evidence)
+		text = append(text, `","previous":`...)
 		text = v.outpoint(text, f.outpoint)
 		text = append(text, `,"spendingTxid":"`...)
 		text = hex.AppendEncode(text, f.spendingTxID[:])
@@ -170,37 +189,42 @@ func (v voice) outpoint(text []byte, o livefeed.Outpoint) []byte {
 // identitySize is the length in characters of every group and observation id: a namespace letter and 18 digest bytes.
 const identitySize = 1 + 24
 
-// identity makes a stable id in a namespace ('s' snapshot, 'l' live) from length-prefixed parts.
-func identity(namespace byte, parts ...[]byte) string {
-	h := sha256.New()
-	var size [8]byte
-	h.Write([]byte{namespace})
+// appendIdentity appends a stable id in a namespace ('s' snapshot, 'l' live) made of length-prefixed parts.
+func appendIdentity(dst []byte, namespace byte, parts ...[]byte) []byte {
+	var room [1024]byte // for most scopes
+	text := append(room[:0], namespace)
 	for _, part := range parts {
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-		h.Write(size[:])
-		h.Write(part)
+		text = binary.BigEndian.AppendUint64(text, uint64(len(part)))
+		text = append(text, part...)
 	}
-	out := make([]byte, 1, identitySize)
-	out[0] = namespace
-	return string(base64.RawURLEncoding.AppendEncode(out, h.Sum(nil)[:18]))
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.AppendEncode(append(dst, namespace), sum[:18])
 }
-
-func beUint64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // liveDraft lays out a live group. Its ids come from epoch and scope, sequence and index alone: not from session, limits or
 // time (conformance row L4). The scope holds the epoch.
 func (v voice) liveDraft(sequence uint64, facts []fact) *draft {
-	return v.draft(sequence, identity('l', v.scope, beUint64(sequence)), facts, func(i int) string {
-		return identity('l', v.scope, beUint64(sequence), beUint64(uint64(i)))
+	var of [8]byte
+	binary.BigEndian.PutUint64(of[:], sequence)
+	return v.draft(sequence, facts, func(dst []byte, observation int) []byte {
+		if observation == ofGroup {
+			return appendIdentity(dst, 'l', v.scope, of[:])
+		}
+		var index [8]byte
+		binary.BigEndian.PutUint64(index[:], uint64(observation))
+		return appendIdentity(dst, 'l', v.scope, of[:], index[:])
 	})
 }
 
 // snapshotDraft lays out a snapshot group: one row, numbered W. Its ids belong to the session (conformance row S6).
 func (v voice) snapshotDraft(session [32]byte, w uint64, row *livefeed.PageRow) *draft {
 	point := row.Outpoint.Bytes()
-	facts := []fact{{kind: kindOutput, outpoint: row.Outpoint, state: &row.State}}
-	d := v.draft(w, identity('s', session[:], point[:]), facts, func(int) string {
-		return identity('s', session[:], point[:], []byte{0})
+	facts := [1]fact{{kind: kindOutput, outpoint: row.Outpoint, state: &row.State}}
+	d := v.draft(w, facts[:], func(dst []byte, observation int) []byte {
+		if observation == ofGroup {
+			return appendIdentity(dst, 's', session[:], point[:])
+		}
+		return appendIdentity(dst, 's', session[:], point[:], []byte{0})
 	})
 	d.version = row.Version
 	return d
@@ -217,7 +241,7 @@ type head struct {
 }
 
 // append writes the whole body with the groups given.
-func (h *head) append(dst []byte, groups []*draft, blobs map[[32]byte][]byte) []byte {
+func (h *head) append(dst []byte, groups []*draft, e *evidence) []byte {
 	dst = append(dst, `{"cursor":`...)
 	dst = canon.AppendString(dst, h.cursor)
 	dst = append(dst, `,"expiresAt":"`...)
@@ -227,7 +251,7 @@ func (h *head) append(dst []byte, groups []*draft, blobs map[[32]byte][]byte) []
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = g.append(dst, blobs)
+		dst = g.append(dst, e)
 	}
 	dst = append(dst, `],"highWater":"`...)
 	dst = strconv.AppendUint(dst, h.highWater, 10)

@@ -156,11 +156,11 @@ func (c *goldenCase) snapshot(t *testing.T, n *node, s *session) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, _, err := pg.finish(t.Context(), n.pool, n.feed, s.w)
+	out, err := n.provider.finishPage(t.Context(), n.pool, n.feed, pg, s.w, n.room())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(cursorIn.ReplaceAll(body, []byte(`"cursor":""`)), '\n')
+	return append(cursorIn.ReplaceAll(out.body, []byte(`"cursor":""`)), '\n')
 }
 
 func (c *goldenCase) live(t *testing.T, n *node, s *session) []byte {
@@ -176,9 +176,9 @@ func (c *goldenCase) live(t *testing.T, n *node, s *session) []byte {
 	if _, err := n.provider.advance(t.Context(), s, at, selectors, false); err != nil {
 		t.Fatal(err)
 	}
-	body, _, err := n.provider.finish(t.Context(), s, at)
+	out, err := n.provider.finish(t.Context(), s, at, n.room())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(cursorIn.ReplaceAll(body, []byte(`"cursor":""`)), '\n')
+	return append(cursorIn.ReplaceAll(out.body, []byte(`"cursor":""`)), '\n')
 }

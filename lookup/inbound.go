@@ -29,6 +29,7 @@ type inbound struct {
 	annotate   func(http.Header) // sets the headers of an unsigned refusal, if it has any
 	client     client            // whose quotas it counts against
 	slot       *slot             // among the bodies being built
+	room       room              // of its body
 }
 
 // principal is the authenticated identity, or nil.
@@ -129,6 +130,7 @@ func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
 		return refuse(wire.Unsupported, textProfile)
 	}
 	in.client = p.clientOf(c, in)
+	in.room = room{bodies: p.quotas.bodies, who: in.client}
 	in.slot = &slot{slots: p.quotas.slots, who: in.client}
 	if in.peer != nil {
 		return nil // it was read to be verified

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	ec "github.com/bsv-blockchain/go-sdk/primitives/ec"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,6 +62,7 @@ type setup struct {
 	rules     []Rules
 	quotas    Quotas // zero fields: so large that no test meets them by accident
 	extractor echo.IPExtractor
+	tracer    pgx.QueryTracer // of the pool; nil: none
 }
 
 const testService = "ls_catalogue"
@@ -81,8 +83,8 @@ func start(t testing.TB, s setup) *node {
 	if conns == 0 {
 		conns = 12
 	}
-	n.pool = pool(t, n.db.URL, conns)
-	writer := pool(t, n.db.URL, 3)
+	n.pool = pool(t, n.db.URL, conns, s.tracer)
+	writer := pool(t, n.db.URL, 3, nil)
 	log := slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	if n.store, err = livefeed.NewStore(ctx, livefeed.Config{Pool: n.pool, Writer: writer, Log: log, Metrics: n.metrics}); err != nil {
@@ -164,14 +166,14 @@ func roomy(q Quotas) Quotas {
 	return q
 }
 
-func pool(t testing.TB, url string, conns int32) *pgxpool.Pool {
+func pool(t testing.TB, url string, conns int32, tracer pgx.QueryTracer) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	livefeed.Configure(cfg)
-	cfg.MaxConns = conns
+	cfg.MaxConns, cfg.ConnConfig.Tracer = conns, tracer
 	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -522,6 +524,9 @@ func (n *node) clockNow() uint64 {
 	}
 	return t
 }
+
+// room is that of a body that no request asked for.
+func (n *node) room() *room { return &room{bodies: n.provider.quotas.bodies} }
 
 // during runs f whenever the provider comes to a moment, until the returned function is called.
 func (n *node) during(m moment, f func()) (stop func()) {

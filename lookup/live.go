@@ -78,11 +78,12 @@ func (p *Provider) advance(ctx context.Context, s *session, t *tail, selectors [
 
 // take adds a chunk's relevant groups as long as they fit and moves the position over what was examined.
 func (p *Provider) take(ctx context.Context, s *session, t *tail, chunk livefeed.LogPage) error {
+	var facts []fact
 	for i := range chunk.Groups {
 		g := &chunk.Groups[i]
-		var facts []fact
+		facts = facts[:0]
 		for c := range g.Changes {
-			facts = append(facts, s.viewer.observe(&g.Changes[c])...)
+			facts = s.viewer.observe(facts, &g.Changes[c])
 		}
 		if len(facts) == 0 {
 			continue
@@ -122,7 +123,7 @@ func (p *Provider) stand(ctx context.Context, s *session, t *tail, sequence uint
 }
 
 // finish sets the watermarks and the cursor, fetches the evidence of the chosen groups and writes the body.
-func (p *Provider) finish(ctx context.Context, s *session, t *tail) (body []byte, disclosed [][]byte, err error) {
+func (p *Provider) finish(ctx context.Context, s *session, t *tail, r *room) (built, error) {
 	last := t.start
 	if len(t.groups) > 0 {
 		last = t.groups[len(t.groups)-1].sequence
@@ -131,16 +132,16 @@ func (p *Provider) finish(ctx context.Context, s *session, t *tail) (body []byte
 	// through may outgrow the room that an exact fit left, by a digit or two; then it stops a little earlier.
 	if through := t.space.through(least, last, t.at.after); through != t.at.after {
 		if err := p.stand(ctx, s, t, through); err != nil {
-			return nil, nil, err
+			return built{}, err
 		}
 	}
 	t.head.through = t.at.after
 	least = t.space.size(t.bytes, len(t.groups), t.head.through, true)
 	t.head.highWater = t.space.highWater(least, t.head.through, t.headNow)
 	t.head.cursor = p.cursors.seal(s.digest, s.epoch, t.at)
-	blobs, err := fetch(ctx, p.pool, s.feed, t.groups)
+	e, err := p.liveEvidence(ctx, s.feed, t.groups)
 	if err != nil {
-		return nil, nil, err
+		return built{}, err
 	}
-	return assemble(&t.head, t.groups, blobs, least)
+	return assemble(&t.head, t.groups, e, least, r)
 }

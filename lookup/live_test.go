@@ -148,7 +148,7 @@ func TestL3_EveryEditToItsObservations(t *testing.T) {
 			want   string
 		}{"anonymous": {viewer{query: q}, c.anonymous}, "reader": {viewer{query: q, reader: &me}, c.reader}} {
 			var got []string
-			for _, f := range v.viewer.observe(&c.change) {
+			for _, f := range v.viewer.observe(nil, &c.change) {
 				got = append(got, strings.TrimSpace(f.kind+" "+map[string]string{kindWithdraw: f.reason, kindInvalidated: f.contextID}[f.kind]))
 			}
 			if strings.Join(got, ",") != v.want {
@@ -400,7 +400,7 @@ func TestL9_EveryWrongCursorIsTheSameReset(t *testing.T) {
 	mineDigest := n.capability()
 	live := n.live(`{}`)
 	digest, _ := n.provider.sessionDigest(mine.Session)
-	s, err := n.provider.load(t.Context(), n.pool, mine.Session, digest)
+	s, err := n.provider.load(t.Context(), mine.Session, digest)
 	if err != nil {
 		t.Fatal(err)
 	}

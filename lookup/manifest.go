@@ -29,7 +29,11 @@ func (p *Provider) capabilities(c echo.Context) error {
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{status: http.StatusOK, body: packet}, nil
+		in.room = room{bodies: p.quotas.bodies, who: p.clientOf(c, in)}
+		if r := in.room.take(len(packet)); r != nil {
+			return answer{}, r
+		}
+		return answer{status: http.StatusOK, built: built{body: packet}}, nil
 	})
 }
 

@@ -8,10 +8,12 @@ import (
 
 // metrics count what the provider does. No label holds anything a client chose.
 type metrics struct {
-	opens    *prometheus.CounterVec // by kind: new, repeated
-	refusals *prometheus.CounterVec // by endpoint and code
-	sessions *prometheus.GaugeVec   // by service
-	retained *prometheus.GaugeVec   // by service
+	opens      *prometheus.CounterVec // by kind: new, repeated
+	refusals   *prometheus.CounterVec // by endpoint and code
+	sessions   *prometheus.GaugeVec   // by service
+	retained   *prometheus.GaugeVec   // by service
+	gates      prometheus.Histogram   // bodies asked for, by statement of the gate
+	gatesAgain prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, q *quotas) (*metrics, error) {
@@ -28,11 +30,17 @@ func newMetrics(r prometheus.Registerer, q *quotas) (*metrics, error) {
 		retained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "overlayd_lookup_retained_bytes", Help: "First bodies and requests that those sessions keep, in bytes, by service.",
 		}, []string{"service"}),
+		gates: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "overlayd_lookup_gate_batch", Help: "Bodies asked for in one statement of the gate.", Buckets: prometheus.ExponentialBuckets(1, 2, 9),
+		}),
+		gatesAgain: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "overlayd_lookup_gate_again_total", Help: "Bodies asked for by themselves, after the statement that they shared with others failed.",
+		}),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained) {
+	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained, m.gates, m.gatesAgain) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("lookup: register metrics: %w", err)
 		}

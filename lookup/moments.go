@@ -11,6 +11,8 @@ const (
 	arrived                          // a Read is parsed, its session not yet looked up
 	beforeBuild                      // its session may be read, and nothing is built yet
 	beforeGate                       // a body is built, the gate not yet asked
+	gateAsked                        // the questions of the gate are taken, its statement not yet sent
+	gateAnswered                     // its statement is answered, nobody told yet
 	beforeLastGate                   // a body is signed, the gate not yet asked again
 	beforeSleep                      // a poll has looked, found nothing and is about to sleep
 )

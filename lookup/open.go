@@ -1,14 +1,12 @@
 package lookup
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -38,6 +36,7 @@ func (p *Provider) open(c echo.Context) error {
 			message: message,
 			key:     p.fences.Key(message.Service, in.principalHex(), message.RequestID),
 			entry:   p.fences.Entry(message.Canonical, in.capability),
+			room:    &in.room,
 		}
 		// An Open that was answered before is answered again whatever has changed since: fence first, then conflict, other
 		// capability, expired, and only a new one is judged by what is true now (conformance row O3).
@@ -65,6 +64,7 @@ type opening struct {
 	message *wire.Open
 	key     openfence.Key
 	entry   openfence.Entry
+	room    *room // of its body
 
 	service    *service // set by admit
 	principal  *[33]byte
@@ -100,9 +100,10 @@ func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (
 	}
 	s := &session{}
 	var digest, first, disclosed []byte
+	var size int
 	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`, s.id, s.first_batch, s.disclosed
 		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.fence = $1`, o.key[:])
-	if err := p.scan(row, s, &digest, &first, &disclosed); errors.Is(err, pgx.ErrNoRows) {
+	if err := p.scan(row, s, &size, nil, &digest, &first, &disclosed); errors.Is(err, pgx.ErrNoRows) {
 		return nil, refuse(wire.Expired, textExpired) // compacted: the fence alone is left
 	} else if err != nil {
 		return nil, fmt.Errorf("lookup: load the first answer: %w", err)
@@ -111,13 +112,12 @@ func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (
 	if r := s.ask().forOpen(); r != nil {
 		return nil, r
 	}
+	if r := o.room.take(len(first)); r != nil {
+		return nil, r
+	}
 	p.metrics.opens.WithLabelValues("repeated").Inc()
-	return &answer{status: http.StatusOK, body: first, session: s, refusal: gate.forOpen,
-		disclosed: slices.Collect(slices.Chunk(disclosed, outpointSize))}, nil
+	return &answer{status: http.StatusOK, built: built{body: first, disclosed: disclosed}, session: s, refusal: gate.forOpen}, nil
 }
-
-// outpointSize is the width of an outpoint in stored lists of them.
-const outpointSize = 36
 
 // admit judges a new Open: service, caller, manifest, epoch, required rules, query.
 func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
@@ -181,13 +181,13 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 	p.at(afterClaim)
 	failpoint.Hit(failpoint.OpenClaimed)
 
-	s, body, disclosed, err := p.cut(ctx, tx, o)
+	s, first, err := p.cut(ctx, tx, o)
 	if err != nil {
 		return answer{}, err
 	}
 	p.at(afterFirst)
 	failpoint.Hit(failpoint.OpenFirst)
-	changes, err := p.store(ctx, tx, o, s, body, bytes.Join(disclosed, nil))
+	changes, err := p.store(ctx, tx, o, s, first.body, nonNil(first.disclosed))
 	if err != nil {
 		return answer{}, err
 	}
@@ -200,29 +200,29 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 	p.at(afterCommit)
 	failpoint.Hit(failpoint.OpenCommitted)
 	p.metrics.opens.WithLabelValues("new").Inc()
-	return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
+	return answer{status: http.StatusOK, built: first, session: s, refusal: gate.forRead}, nil
 }
 
 // cut establishes T, S and W together and lays out the first page (BRC-193 s3, s8).
-func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []byte, [][]byte, error) {
+func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, built, error) {
 	feed := o.service.feed
 	cut, err := feed.Cut(ctx, tx)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("lookup: cut: %w", err)
+		return nil, built{}, fmt.Errorf("lookup: cut: %w", err)
 	}
 	if cut.Due {
 		if _, err := feed.Drain(ctx, cut.Now, drainBudget); err != nil {
-			return nil, nil, nil, fmt.Errorf("lookup: drain due timers: %w", err)
+			return nil, built{}, fmt.Errorf("lookup: drain due timers: %w", err)
 		}
 		if cut, err = feed.Cut(ctx, tx); err != nil {
-			return nil, nil, nil, fmt.Errorf("lookup: cut: %w", err)
+			return nil, built{}, fmt.Errorf("lookup: cut: %w", err)
 		}
 	}
 	if cut.Epoch != o.epoch {
-		return nil, nil, nil, refuse(wire.ResetRequired, textEpoch)
+		return nil, built{}, refuse(wire.ResetRequired, textEpoch)
 	}
 	if cut.Now >= o.until {
-		return nil, nil, nil, refuse(wire.Expired, textManifestOld)
+		return nil, built{}, refuse(wire.Expired, textManifestOld)
 	}
 	t := cut.Now
 	if cut.Due { // the budget is spent, or the second turned: T is the time up to which the log is complete
@@ -234,12 +234,12 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 	}
 	id, err := p.newSessionID(mode)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, built{}, err
 	}
 	digest, _ := p.sessionDigest(id)
 	expiresAt, replayUntil, err := deadlines(t, o.service.SessionSeconds, o.service.ReplaySeconds)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, built{}, err
 	}
 	s := &session{
 		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, turn: cut.Turn, unbroken: true, capability: o.capability,
@@ -251,10 +251,10 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, []
 	failpoint.Hit(failpoint.OpenCut)
 	pg, err := p.cutPage(ctx, tx, s, 0, o.limits)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, built{}, err
 	}
-	body, disclosed, err := pg.finish(ctx, tx, feed, cut.W)
-	return s, body, disclosed, err
+	first, err := p.finishPage(ctx, tx, feed, pg, cut.W, o.room)
+	return s, first, err
 }
 
 // deadlines are T + sessionSeconds and that + replaySeconds, checked (conformance row O14). They are kept within what a

@@ -64,7 +64,13 @@ type Config struct {
 	Retention        Retention      // how what is no longer promised is forgotten
 	Quotas           Quotas         // zero fields mean their defaults
 	Metrics          prometheus.Registerer
+	// SessionCacheBytes and EvidenceCacheBytes bound what a node remembers of sessions that were read, which spares their polls
+	// half a statement, and of the evidence of live groups, in base64, for the next who need it. 65536..2^40; 0 means 32 MiB each.
+	SessionCacheBytes, EvidenceCacheBytes int
 }
+
+// defaultCacheBytes is about 12,000 sessions.
+const defaultCacheBytes = 32 << 20
 
 // service is a configured service made ready.
 type service struct {
@@ -109,10 +115,16 @@ type Provider struct {
 	kept            *keptMetrics
 	keeper          keeper
 	quotas          *quotas
+	gates           *batcher[gateQuestion, gate]
+	loads           *batcher[[32]byte, loaded]
+	reads           *batcher[evidenceQuestion, evidenceAnswer]
+	sessions        *recent[[32]byte, *session] // by the digest of the id; what is frozen of them
+	encoded         *recent[[32]byte, []byte]   // evidence in base64, by its digest
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
 	within   time.Duration                // answerWithin, but for tests
+	grace    time.Duration                // writeGrace, but for tests
 	stop     sync.Once
 	stopping chan struct{} // closed by Stop
 }
@@ -123,7 +135,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	p := &Provider{
 		pool: c.Pool, source: c.Store, retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
-		within: answerWithin, closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
+		within: answerWithin, grace: writeGrace, closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")
@@ -159,6 +171,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if p.kept, err = newKeptMetrics(c.Metrics); err != nil {
 		return nil, err
 	}
+	if err := p.together(c); err != nil {
+		return nil, err
+	}
 	if err := p.secrets(ctx); err != nil {
 		return nil, err
 	}
@@ -178,6 +193,27 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	_, err = p.current(ctx, nil)
 	return p, err
+}
+
+// together makes what requests of the same moment share.
+func (p *Provider) together(c Config) error {
+	err := errors.Join(
+		fill(&c.SessionCacheBytes, "SessionCacheBytes", defaultCacheBytes, 65536, 1<<40),
+		fill(&c.EvidenceCacheBytes, "EvidenceCacheBytes", defaultCacheBytes, 65536, 1<<40),
+	)
+	if err != nil {
+		return fmt.Errorf("lookup: %w", err)
+	}
+	p.sessions, p.encoded = newRecent[[32]byte, *session](c.SessionCacheBytes), newRecent[[32]byte, []byte](c.EvidenceCacheBytes)
+	p.gates = &batcher[gateQuestion, gate]{
+		pool: p.pool, send: p.askGates, items: gateQuestion.items,
+		sent: func(n int) { p.metrics.gates.Observe(float64(n)) }, again: p.metrics.gatesAgain.Inc,
+	}
+	p.loads = &batcher[[32]byte, loaded]{pool: p.pool, send: p.loadAll, sent: func(int) {}, again: func() {}}
+	p.reads = &batcher[evidenceQuestion, evidenceAnswer]{
+		pool: p.pool, send: p.readEvidence, items: evidenceQuestion.items, sent: func(int) {}, again: func() {},
+	}
+	return nil
 }
 
 // secrets loads what every node of the deployment shares, drawing it on first use.

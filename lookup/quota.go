@@ -41,6 +41,12 @@ type Quotas struct {
 	// turns one after the other, however many requests each of them sent. Bounds: 1..1000000 and 1..60000. Defaults: 4096 and
 	// 5000.
 	RequestsWaiting, RequestWaitMs int
+	// BodyBytes is how many bytes of finished bodies a node holds that their peers have not taken yet, BodyBytesPerClient how
+	// many of those of one client. Bounds: 8388608..2^40. Defaults: 256 MiB and 128 MiB.
+	BodyBytes, BodyBytesPerClient int
+	// BodyBytesPerSecond is how slowly a peer may take a body; to this come 15 s whatever its size. What is not taken by then is
+	// cut off: an answer that is not whole is none, and the peer asks again. Bounds: 1..1000000000. Default: 16384.
+	BodyBytesPerSecond int
 
 	// SessionsPerClient is how many sessions of one service a client may hold: opened, not closed, not past replayUntil.
 	// Bounds: 1..1000000000. Default: 256.
@@ -63,10 +69,16 @@ const (
 	DefaultRequestsPerConnection = 4
 	DefaultRequestsWaiting       = 4096
 	DefaultRequestWaitMs         = 5000
+	DefaultBodyBytes             = 256 << 20
+	DefaultBodyBytesPerClient    = 128 << 20
+	DefaultBodyBytesPerSecond    = 16384
 	DefaultSessionsPerClient     = 256
 	DefaultSessions              = 100_000
 	DefaultRetainedBytes         = 10 << 30
 )
+
+// leastBodyBytes is room for any one body.
+const leastBodyBytes = 2 * wire.MaxResponseBytes
 
 // filled is q with its defaults, or every fault that it has.
 func (q Quotas) filled(connections int32) (Quotas, error) {
@@ -83,6 +95,9 @@ func (q Quotas) filled(connections int32) (Quotas, error) {
 		fill(&q.Requests, "Requests", DefaultRequestsPerConnection*int(connections), 1, 100_000),
 		fill(&q.RequestsWaiting, "RequestsWaiting", DefaultRequestsWaiting, 1, many),
 		fill(&q.RequestWaitMs, "RequestWaitMs", DefaultRequestWaitMs, 1, 60_000),
+		fill(&q.BodyBytes, "BodyBytes", DefaultBodyBytes, leastBodyBytes, 1<<40),
+		fill(&q.BodyBytesPerClient, "BodyBytesPerClient", DefaultBodyBytesPerClient, leastBodyBytes, 1<<40),
+		fill(&q.BodyBytesPerSecond, "BodyBytesPerSecond", DefaultBodyBytesPerSecond, 1, lasting),
 		fill(&q.SessionsPerClient, "SessionsPerClient", DefaultSessionsPerClient, 1, lasting),
 		fill(&q.Sessions, "Sessions", DefaultSessions, 1, lasting),
 		fill(&q.RetainedBytes, "RetainedBytes", DefaultRetainedBytes, wire.MinResponseBytes, 1<<50),
@@ -107,30 +122,34 @@ func fill[T int | int64 | float64](value *T, name string, otherwise, least, most
 type quota string
 
 const (
-	quotaOpens             quota = "opensPerSecond"
-	quotaServiceOpens      quota = "serviceOpensPerSecond"
-	quotaClients           quota = "clients"
-	quotaWaiters           quota = "waiters"
-	quotaWaitersPerClient  quota = "waitersPerClient"
-	quotaRequests          quota = "requests"
-	quotaRequestsWaiting   quota = "requestsWaiting"
-	quotaSessionsPerClient quota = "sessionsPerClient"
-	quotaSessions          quota = "sessions"
-	quotaRetainedBytes     quota = "retainedBytes"
+	quotaOpens              quota = "opensPerSecond"
+	quotaServiceOpens       quota = "serviceOpensPerSecond"
+	quotaClients            quota = "clients"
+	quotaWaiters            quota = "waiters"
+	quotaWaitersPerClient   quota = "waitersPerClient"
+	quotaRequests           quota = "requests"
+	quotaRequestsWaiting    quota = "requestsWaiting"
+	quotaBodyBytes          quota = "bodyBytes"
+	quotaBodyBytesPerClient quota = "bodyBytesPerClient"
+	quotaSessionsPerClient  quota = "sessionsPerClient"
+	quotaSessions           quota = "sessions"
+	quotaRetainedBytes      quota = "retainedBytes"
 )
 
 // quotaTexts are what a peer is told: the bound, and what to do.
 var quotaTexts = map[quota]string{
-	quotaOpens:             "This client opens sessions faster than it may (opensPerSecond). Open again after retryAfterMs, and go on with sessions instead of opening new ones.",
-	quotaServiceOpens:      "Sessions of this service are opened faster than it admits (serviceOpensPerSecond). Open again after retryAfterMs.",
-	quotaClients:           "More clients open sessions at this node than it can tell apart (clients), so the latest share one rate. Open again after retryAfterMs.",
-	quotaWaiters:           "As many polls wait at this node as may (waiters). Read again after retryAfterMs, or with waitMs 0.",
-	quotaWaitersPerClient:  "As many polls of this client wait at this node as may (waitersPerClient). End one, or read again after retryAfterMs or with waitMs 0.",
-	quotaRequests:          "This node builds as many answers as it may (requests), and none was done in time. Try again after retryAfterMs.",
-	quotaRequestsWaiting:   "As many requests wait for their turn at this node as may (requestsWaiting). Try again after retryAfterMs.",
-	quotaSessionsPerClient: "This client holds as many sessions of this service as it may (sessionsPerClient). Close one, or let one run out, and open again.",
-	quotaSessions:          "This service holds as many sessions as it may (sessions). Open again when others have ended.",
-	quotaRetainedBytes:     "The sessions of this service keep as many bytes as they may (retainedBytes). Open again when others have ended, or with a smaller maxBytes.",
+	quotaOpens:              "This client opens sessions faster than it may (opensPerSecond). Open again after retryAfterMs, and go on with sessions instead of opening new ones.",
+	quotaServiceOpens:       "Sessions of this service are opened faster than it admits (serviceOpensPerSecond). Open again after retryAfterMs.",
+	quotaClients:            "More clients open sessions at this node than it can tell apart (clients), so the latest share one rate. Open again after retryAfterMs.",
+	quotaWaiters:            "As many polls wait at this node as may (waiters). Read again after retryAfterMs, or with waitMs 0.",
+	quotaWaitersPerClient:   "As many polls of this client wait at this node as may (waitersPerClient). End one, or read again after retryAfterMs or with waitMs 0.",
+	quotaRequests:           "This node builds as many answers as it may (requests), and none was done in time. Try again after retryAfterMs.",
+	quotaRequestsWaiting:    "As many requests wait for their turn at this node as may (requestsWaiting). Try again after retryAfterMs.",
+	quotaBodyBytes:          "This node holds as many bytes of answers that were not taken yet as it may (bodyBytes). Try again after retryAfterMs.",
+	quotaBodyBytesPerClient: "This client has not taken as many bytes of answers as may wait for it (bodyBytesPerClient). Take them, or try again after retryAfterMs or with a smaller maxBytes.",
+	quotaSessionsPerClient:  "This client holds as many sessions of this service as it may (sessionsPerClient). Close one, or let one run out, and open again.",
+	quotaSessions:           "This service holds as many sessions as it may (sessions). Open again when others have ended.",
+	quotaRetainedBytes:      "The sessions of this service keep as many bytes as they may (retainedBytes). Open again when others have ended, or with a smaller maxBytes.",
 }
 
 // Where no bucket says when there will be room, a peer is asked to wait this long. A poll that cannot wait has been answered
@@ -169,6 +188,7 @@ type quotas struct {
 	opens   *opens
 	waiters *places
 	slots   *slots
+	bodies  *bodies
 	refused map[quota]*atomic.Uint64 // since start; the map is static
 	warned  atomic.Bool              // of X-Forwarded-For from a peer that is not a trusted proxy
 }
@@ -176,7 +196,8 @@ type quotas struct {
 func newQuotas(q Quotas) *quotas {
 	all := &quotas{
 		Quotas: q, opens: newOpens(q), waiters: newPlaces(q.Waiters, q.WaitersPerClient),
-		slots: newSlots(q.Requests, q.RequestsWaiting, time.Duration(q.RequestWaitMs)*time.Millisecond), refused: make(map[quota]*atomic.Uint64),
+		bodies: newBodies(q.BodyBytes, q.BodyBytesPerClient),
+		slots:  newSlots(q.Requests, q.RequestsWaiting, time.Duration(q.RequestWaitMs)*time.Millisecond), refused: make(map[quota]*atomic.Uint64),
 	}
 	for name := range quotaTexts {
 		all.refused[name] = new(atomic.Uint64)

@@ -459,7 +459,8 @@ func TestO10_QuotasHaveDefaultsAndBounds(t *testing.T) {
 	for _, bad := range []Quotas{
 		{OpensPerSecond: -1}, {OpensPerSecond: math.NaN()}, {OpensPerSecond: math.Inf(1)}, {OpensPerSecond: 0.0001}, {OpenBurst: -1},
 		{ServiceOpensPerSecond: 1e9}, {ServiceOpenBurst: 1e9}, {Clients: -1}, {Waiters: -1}, {WaitersPerClient: 1e9}, {Requests: -1},
-		{RequestsWaiting: -1}, {RequestWaitMs: 60_001}, {SessionsPerClient: -1}, {Sessions: -1}, {RetainedBytes: 65535},
+		{RequestsWaiting: -1}, {RequestWaitMs: 60_001},
+		{BodyBytes: leastBodyBytes - 1}, {BodyBytesPerClient: -1}, {BodyBytesPerSecond: -1}, {SessionsPerClient: -1}, {Sessions: -1}, {RetainedBytes: 65535},
 	} {
 		if _, err := bad.filled(4); err == nil || strings.Count(err.Error(), "set it to") != 1 {
 			t.Errorf("%+v: %v", bad, err)

@@ -28,6 +28,7 @@ type NodeUsage struct {
 	Waiters, MaxWaiters                 int               // polls that sleep
 	Requests, MaxRequests               int               // bodies being built
 	RequestsWaiting, MaxRequestsWaiting int               // requests that wait for their turn
+	BodyBytes, MaxBodyBytes             int               // of bodies that their peers have not taken yet
 	Clients, MaxClients                 int               // clients of whom it is remembered how fast they open
 	Refusals                            map[string]uint64 // by the name of the quota in the configuration, since start
 	Quotas                              Quotas            // all that are in force
@@ -64,6 +65,7 @@ func (p *Provider) Usage(ctx context.Context) (Usage, error) {
 func (q *quotas) usage() NodeUsage {
 	n := NodeUsage{
 		Waiters: q.waiters.count(), MaxWaiters: q.Waiters, MaxRequests: q.Requests, MaxRequestsWaiting: q.RequestsWaiting,
+		BodyBytes: q.bodies.count(), MaxBodyBytes: q.BodyBytes,
 		Clients: q.opens.tracked(), MaxClients: q.Clients, Refusals: make(map[string]uint64), Quotas: q.Quotas,
 	}
 	n.Requests, n.RequestsWaiting = q.slots.count()
@@ -100,6 +102,7 @@ func (q *quotas) collectors() []prometheus.Collector {
 		gauge("overlayd_lookup_waiting_polls", "Long polls now waiting for a change.", q.waiters.count),
 		gauge("overlayd_lookup_requests", "Bodies now being built.", func() int { taken, _ := q.slots.count(); return taken }),
 		gauge("overlayd_lookup_requests_waiting", "Requests now waiting for their turn to be built.", func() int { _, w := q.slots.count(); return w }),
+		gauge("overlayd_lookup_body_bytes", "Bytes of finished bodies that their peers have not taken yet.", q.bodies.count),
 		gauge("overlayd_lookup_clients", "Clients of whom it is remembered how fast they open sessions.", q.opens.tracked),
 	}
 	for name, count := range q.refused {
@@ -125,6 +128,7 @@ func (q Quotas) limits() map[string]float64 {
 		"serviceOpensPerSecond": q.ServiceOpensPerSecond, "serviceOpenBurst": float64(q.ServiceOpenBurst),
 		"clients": float64(q.Clients), "waiters": float64(q.Waiters), "waitersPerClient": float64(q.WaitersPerClient),
 		"requests": float64(q.Requests), "requestsWaiting": float64(q.RequestsWaiting), "requestWaitMs": float64(q.RequestWaitMs),
+		"bodyBytes": float64(q.BodyBytes), "bodyBytesPerClient": float64(q.BodyBytesPerClient), "bodyBytesPerSecond": float64(q.BodyBytesPerSecond),
 		"sessionsPerClient": float64(q.SessionsPerClient), "sessions": float64(q.Sessions), "retainedBytes": float64(q.RetainedBytes),
 	}
 }

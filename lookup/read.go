@@ -40,17 +40,16 @@ func (p *Provider) read(c echo.Context) error {
 		}
 		p.at(beforeBuild)
 		limits := message.Limits.Min(s.most)
-		var body []byte
-		var disclosed [][]byte
+		var b built
 		if at.live {
-			body, disclosed, err = p.poll(ctx, in, s, at, limits)
+			b, err = p.poll(ctx, in, s, at, limits)
 		} else {
-			body, disclosed, err = p.nextPage(ctx, s, at, limits)
+			b, err = p.nextPage(ctx, in, s, at, limits)
 		}
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{status: http.StatusOK, body: body, session: s, refusal: gate.forRead, disclosed: disclosed}, nil
+		return answer{status: http.StatusOK, built: b, session: s, refusal: gate.forRead}, nil
 	})
 }
 
@@ -65,7 +64,7 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 	if (message.Session[0] == modeBRC103) != (in.peer != nil) {
 		return nil, position{}, refuse(wire.Unauthorized, textUnauthorized)
 	}
-	s, err := p.load(ctx, p.pool, message.Session, digest)
+	s, err := p.load(ctx, message.Session, digest)
 	if err != nil {
 		return nil, position{}, err
 	}
@@ -89,19 +88,19 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 }
 
 // nextPage answers a Read within the snapshot.
-func (p *Provider) nextPage(ctx context.Context, s *session, at position, limits wire.Limits) ([]byte, [][]byte, error) {
+func (p *Provider) nextPage(ctx context.Context, in *inbound, s *session, at position, limits wire.Limits) (built, error) {
 	pg, err := p.cutPage(ctx, p.pool, s, int64(at.after), limits)
 	if err != nil {
-		return nil, nil, p.suspect(ctx, s, s.w, s.wTag, err)
+		return built{}, p.suspect(ctx, s, s.w, s.wTag, err)
 	}
 	cut, err := s.feed.Cut(ctx, p.pool)
 	if err != nil {
-		return nil, nil, fmt.Errorf("lookup: read the head: %w", err)
+		return built{}, fmt.Errorf("lookup: read the head: %w", err)
 	}
 	if cut.W < s.w {
-		return nil, nil, p.suspect(ctx, s, s.w, s.wTag, refuseReset(fmt.Errorf("the head %d has fallen behind the snapshot at %d: %w", cut.W, s.w, livefeed.ErrRewritten)))
+		return built{}, p.suspect(ctx, s, s.w, s.wTag, refuseReset(fmt.Errorf("the head %d has fallen behind the snapshot at %d: %w", cut.W, s.w, livefeed.ErrRewritten)))
 	}
-	return pg.finish(ctx, p.pool, s.feed, cut.W)
+	return p.finishPage(ctx, p.pool, s.feed, pg, cut.W, &in.room)
 }
 
 // suspect passes an error of a read on, after it told the feed if the error means that history was rewritten: what the session
@@ -125,20 +124,20 @@ func (p *Provider) suspect(ctx context.Context, s *session, sequence uint64, tag
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
 // min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and
 // none among the bodies being built.
-func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) ([]byte, [][]byte, error) {
+func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) (built, error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
-		return nil, nil, r
+		return built{}, r
 	}
-	selectors, err := s.feed.Drive(ctx, p.pool, s.viewer.query.Selectors())
+	selectors, err := s.drive(ctx, p.pool)
 	if err != nil {
-		return nil, nil, fmt.Errorf("lookup: choose a posting: %w", err)
+		return built{}, err
 	}
 	if limits.WaitMs == 0 {
 		if _, err := p.advance(ctx, s, t, selectors, false); err != nil {
-			return nil, nil, err
+			return built{}, err
 		}
-		return p.finish(ctx, s, t)
+		return p.finish(ctx, s, t, &in.room)
 	}
 
 	wait := min(time.Duration(limits.WaitMs)*time.Millisecond, time.Duration(s.expiresAt-s.now)*time.Second)
@@ -155,13 +154,13 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 	for woken, last, over := false, false, false; ; {
 		reached, err := p.advance(ctx, s, t, selectors, woken)
 		if err != nil {
-			return nil, nil, err
+			return built{}, err
 		}
 		if len(t.groups) > 0 || !reached || last {
-			return p.finish(ctx, s, t)
+			return p.finish(ctx, s, t, &in.room)
 		}
 		if r := place.take(); r != nil {
-			return nil, nil, r
+			return built{}, r
 		}
 		in.slot.leave()
 		p.at(beforeSleep)
@@ -181,13 +180,13 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 		case <-ended: // the gate says how
 			over = true
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+			return built{}, context.Cause(ctx)
 		}
 		if err := in.slot.retake(ctx, until); err != nil {
-			return nil, nil, err
+			return built{}, err
 		}
 		if over {
-			return p.finish(ctx, s, t)
+			return p.finish(ctx, s, t, &in.room)
 		}
 	}
 }

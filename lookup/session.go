@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -51,6 +54,7 @@ type session struct {
 	grant       *int64    // the grant it was opened under, where one was needed
 	granted     bool      // that grant stood when it was loaded
 	now         uint64    // T when it was loaded
+	driven      *driven   // shared by all who have loaded it here; nil: it was just opened
 }
 
 // Session ids are a mode letter ('n': authentication none, 'b': brc103), the database's id in 8 hex characters, a dot and 256 random
@@ -93,29 +97,122 @@ const unbroken = `exists (select from feed f where f.id = s.feed_id and s.turn >
 // now is T: the database's clock, never behind the feed's last evaluated time (conformance row T1).
 const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
 
-// load reads a session by the digest of its id; nil when there is none.
-func (p *Provider) load(ctx context.Context, q livefeed.Querier, id string, digest [32]byte) (*session, error) {
-	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`
-		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.id = $1`, digest[:])
-	s := &session{digest: digest, id: id}
-	if err := p.scan(row, s); errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("lookup: load a session: %w", err)
+// load finds the session of an id, along with whoever loads one at the same moment; nil when there is none. What is frozen is
+// read once: of a session that this node remembers only the gate is asked, which says all that may have changed.
+func (p *Provider) load(ctx context.Context, id string, digest [32]byte) (*session, error) {
+	if known, ok := p.sessions.get(digest); ok {
+		s := *known
+		s.id = id
+		g, err := p.gate(ctx, &s, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if g.state == 0 {
+			p.sessions.drop(digest)
+			return nil, nil
+		}
+		s.state, s.now, s.granted, s.unbroken = g.state, g.now, g.granted, !g.broken
+		return &s, nil
 	}
-	return s, nil
+	l, err := p.loads.ask(ctx, digest)
+	if err != nil || l.err != nil || l.session == nil {
+		return nil, cmp.Or(err, l.err)
+	}
+	p.sessions.put(digest, l.session, l.size)
+	s := *l.session
+	s.id = id
+	return &s, nil
 }
 
-func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
+// loaded is a session as it was read, or why it cannot be served; neither when there is none.
+type loaded struct {
+	session *session
+	err     error
+	size    int // bytes that remembering it takes, about
+}
+
+const loadAsk = `select u.n, ` + now + `, ` + frozen + `
+	from unnest($1::bytea[]) with ordinality as u(id, n)
+	cross join lateral (select * from lookup_session s where s.id = u.id offset 0) s
+	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = s.feed_id offset 0) c`
+
+// loadAll reads many sessions in one statement.
+func (p *Provider) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]byte) ([]loaded, error) {
+	ids := make([][]byte, len(digests))
+	for i := range digests {
+		ids[i] = digests[i][:]
+	}
+	rows, err := q.Query(ctx, loadAsk, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: load sessions: %w", err)
+	}
+	defer rows.Close()
+	all := make([]loaded, len(digests))
+	for rows.Next() {
+		var n int
+		l := loaded{session: &session{}}
+		err := p.scan(rows, l.session, &l.size, []any{&n})
+		if n < 1 {
+			return nil, fmt.Errorf("lookup: load sessions: %w", err)
+		}
+		l.session.digest = digests[n-1]
+		if err != nil {
+			l = loaded{err: fmt.Errorf("lookup: load a session: %w", err)}
+		}
+		all[n-1] = l
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("lookup: load sessions: %w", err)
+	}
+	return all, nil
+}
+
+// sessionOverhead is about what remembering a session takes besides its columns, which are there twice, stored and parsed.
+const sessionOverhead = 1024
+
+// driven is the posting that drives a session's live reads, chosen anew from time to time. Any choice reads the same groups.
+type driven struct {
+	mu        sync.Mutex
+	selectors []livefeed.Selector
+	until     time.Time
+}
+
+// driveFor is how long a choice stands: what it depends on changes slowly.
+const driveFor = time.Minute
+
+// drive puts the posting first that live reads are driven by.
+func (s *session) drive(ctx context.Context, q livefeed.Querier) ([]livefeed.Selector, error) {
+	d := s.driven
+	d.mu.Lock()
+	selectors, until := d.selectors, d.until
+	d.mu.Unlock()
+	if time.Now().Before(until) {
+		return selectors, nil
+	}
+	selectors, err := s.feed.Drive(ctx, q, s.viewer.query.Selectors())
+	if err != nil {
+		return nil, fmt.Errorf("lookup: choose a posting: %w", err)
+	}
+	d.mu.Lock()
+	d.selectors, d.until = selectors, time.Now().Add(driveFor)
+	d.mu.Unlock()
+	return selectors, nil
+}
+
+// scan reads a session whose columns come between others, and says what remembering it takes, about. What is wrong with it is told
+// after everything else was read.
+func (p *Provider) scan(row pgx.Row, s *session, size *int, before []any, behind ...any) error {
 	var feedID int32
 	var rulesID string
 	var capability, wTag, parameters, query, scope, principal []byte
-	into := []any{&s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
+	s.driven = &driven{}
+	into := append(before, &s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
 		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope,
-		&principal, &s.grant, &s.turn, &s.granted, &s.unbroken}
-	if err := row.Scan(append(into, more...)...); err != nil {
+		&principal, &s.grant, &s.turn, &s.granted, &s.unbroken)
+	if err := row.Scan(append(into, behind...)...); err != nil {
 		return err
 	}
+	*size = sessionOverhead + 2*(len(parameters)+len(query)+len(scope))
 	if len(wTag) != len(s.wTag) {
 		return errors.New("a stored tag has the wrong width")
 	}
@@ -157,111 +254,6 @@ func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 	}
 	s.voice = voice{scope: scope, chain: chain.AppendCanonical(nil)}
 	return nil
-}
-
-// gate is what the database said, in one statement, about the right to send a body now. Its snapshot is the moment at which
-// the sending is ordered against close, revocation and expiry (conformance row A6).
-type gate struct {
-	state      state // 0: the session is not there any more
-	expired    bool
-	broken     bool // the epoch was broken since: nothing the session was promised holds
-	granted    bool // access stands
-	prohibited bool // a row that the body discloses is prohibited
-	narrowed   bool // a row that the body discloses is not for this principal any more
-}
-
-// gate asks. It is one uncached statement on the primary. Only in a feed that ever had a prohibition, or narrowed the readers of a
-// row since the session's W, are the rows that a body discloses looked up too, and then it is the second statement,
-// with all of it asked again, whose snapshot counts.
-func (p *Provider) gate(ctx context.Context, s *session, disclosed [][]byte) (gate, error) {
-	g, look, err := p.askGate(ctx, s, nil)
-	if err == nil && look && len(disclosed) > 0 {
-		g, _, err = p.askGate(ctx, s, disclosed)
-	}
-	return g, err
-}
-
-// gateAsk looks rows up one key at a time, behind fences, as livefeed does.
-const gateAsk = `select s.state, ` + now + `, ` + granted + `, s.turn < f.broken,
-		f.prohibition_rev > 0 or exists (select from row_audience a where a.feed_id = s.feed_id and a.seq > s.w),
-		exists (select from prohibition p where p.feed_id = s.feed_id and p.outpoint = any($2::bytea[])),
-		exists (select from unnest($2::bytea[]) as u(outpoint)
-			cross join lateral (select a.readers from row_audience a where a.outpoint = u.outpoint and a.feed_id = s.feed_id offset 0) a
-			where not coalesce(s.principal = any(a.readers), false))
-	from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
-	where s.id = $1`
-
-// askGate puts the question once; look says that it must be put with what the body discloses.
-func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) (g gate, look bool, err error) {
-	var t uint64
-	err = p.pool.QueryRow(ctx, gateAsk, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.broken, &look, &g.prohibited, &g.narrowed)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return gate{}, false, nil
-	}
-	if err != nil {
-		return gate{}, false, fmt.Errorf("lookup: ask the gate: %w", err)
-	}
-	if g.expired = t >= s.expiresAt; g.expired {
-		// An expiry once told stays told, whatever the clock does next.
-		if err := s.feed.Advance(ctx, p.pool, t); err != nil {
-			return gate{}, false, fmt.Errorf("lookup: keep the time: %w", err)
-		}
-	}
-	return g, look, nil
-}
-
-// forRead tells a reader what the gate said: an owner's close is expired, every other end is reset-required.
-func (g gate) forRead() *refusal {
-	switch {
-	case g.broken:
-		return refuseReset(errBroken)
-	case g.state == stateClosed:
-		return refuse(wire.Expired, textExpired)
-	case g.state == stateRevoked, g.state == stateOpen && !g.granted:
-		return refuse(wire.Unauthorized, textUnauthorized)
-	case g.state != stateOpen:
-		return refuseReset(errors.New("the session is gone or was reset"))
-	case g.expired:
-		return refuseReset(errors.New("the session has expired"))
-	case g.prohibited:
-		return refuseReset(errProhibited)
-	case g.narrowed:
-		return refuseReset(errNarrowed)
-	}
-	return nil
-}
-
-// errBroken is the cause of a reset after the history that the session was promised was lost or rewritten.
-var errBroken = errors.New("the feed's epoch was broken since the session was opened")
-
-// The causes of a reset that must be durable: what the session was promised may not be sent to its principal again.
-var (
-	errProhibited = errors.New("the body would serialise a prohibited row")
-	errNarrowed   = errors.New("the body would serialise a row to somebody who is not among its readers any more")
-)
-
-// forOpen tells a repeated Open what the gate said: closed, expired and gone are all expired (conformance row O4).
-func (g gate) forOpen() *refusal {
-	switch {
-	case g.broken:
-		return refuseReset(errBroken)
-	case g.state == stateReset:
-		return refuseReset(errors.New("the session was reset"))
-	case g.state == stateRevoked, g.state == stateOpen && !g.granted:
-		return refuse(wire.Unauthorized, textUnauthorized)
-	case g.state != stateOpen || g.expired:
-		return refuse(wire.Expired, textExpired)
-	case g.prohibited:
-		return refuseReset(errProhibited)
-	case g.narrowed:
-		return refuseReset(errNarrowed)
-	}
-	return nil
-}
-
-// ask is the gate's question put to what load has just read.
-func (s *session) ask() gate {
-	return gate{state: s.state, broken: !s.unbroken, expired: s.now >= s.expiresAt, granted: s.granted}
 }
 
 // head starts a batch of this session.

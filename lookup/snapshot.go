@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/overlayd/overlayd/internal/wire"
@@ -80,53 +79,42 @@ func (p *Provider) endPage(pg *page, s *session, at int64, complete bool, bytes 
 	return pg
 }
 
-// finish fetches the evidence of the chosen groups and writes the body.
-func (pg *page) finish(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, headSequence uint64) (body []byte, disclosed [][]byte, err error) {
-	blobs, err := fetch(ctx, q, feed, pg.groups)
+// finishPage fetches the evidence of the chosen groups and writes the body.
+func (p *Provider) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, r *room) (built, error) {
+	e, err := p.pageEvidence(ctx, q, feed, pg.groups)
 	if err != nil {
-		return nil, nil, err
+		return built{}, err
 	}
 	pg.head.highWater = pg.space.highWater(pg.size, pg.head.through, headSequence)
-	return assemble(&pg.head, pg.groups, blobs, pg.size)
+	return assemble(&pg.head, pg.groups, e, pg.size, r)
 }
 
-// assemble writes a body whose least size is known, and checks that it keeps its limit.
-func assemble(h *head, groups []*draft, blobs map[[32]byte][]byte, leastSize int) (body []byte, disclosed [][]byte, err error) {
-	body = h.append(make([]byte, 0, leastSize+widestU64), groups, blobs)
+// built is a finished body, and what the gate must ask of it.
+type built struct {
+	body []byte
+	// disclosed are the outpoints, 36 bytes each, of the rows that the body newly serialises (conformance row A5).
+	disclosed []byte
+	evidence  []byte // the digests, 32 bytes each, of what it carries that was not read for it
+}
+
+// assemble writes a body whose least size is known into its room, and checks that it keeps its limit.
+func assemble(h *head, groups []*draft, e *evidence, leastSize int, r *room) (built, error) {
+	body, refused := r.lay(leastSize + widestU64)
+	if refused != nil {
+		return built{}, refused
+	}
+	body = h.append(body, groups, e)
 	if len(body) > int(h.limits.MaxBytes) {
-		return nil, nil, fmt.Errorf("lookup: a body of %d bytes outgrew its %d", len(body), h.limits.MaxBytes)
+		return built{}, fmt.Errorf("lookup: a body of %d bytes outgrew its %d", len(body), h.limits.MaxBytes)
 	}
+	out := built{body: body, evidence: e.kept}
+	size := 0
 	for _, g := range groups {
-		disclosed = append(disclosed, g.disclosed...)
+		size += len(g.disclosed)
 	}
-	return body, disclosed, nil
-}
-
-// fetch reads the BEEF of the chosen groups, each once.
-func fetch(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, groups []*draft) (map[[32]byte][]byte, error) {
-	want := make(map[[32]byte]int)
-	var sums [][32]byte
+	out.disclosed = make([]byte, 0, size)
 	for _, g := range groups {
-		for i := range g.pieces {
-			if e := g.pieces[i].evidence; e != nil {
-				if _, seen := want[e.SHA256]; !seen {
-					sums = append(sums, e.SHA256)
-				}
-				want[e.SHA256] = e.Size
-			}
-		}
+		out.disclosed = append(out.disclosed, g.disclosed...)
 	}
-	if len(sums) == 0 {
-		return nil, nil
-	}
-	blobs, err := feed.Blobs(ctx, q, sums)
-	if err != nil {
-		return nil, fmt.Errorf("lookup: read evidence: %w", err)
-	}
-	for sum, size := range want {
-		if b, ok := blobs[sum]; !ok || len(b) != size {
-			return nil, refuseReset(errors.New("stored evidence is missing or has another size"))
-		}
-	}
-	return blobs, nil
+	return out, nil
 }

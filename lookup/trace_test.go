@@ -178,11 +178,11 @@ func (tr *trace) play(command []any) {
 func (tr *trace) gated() {
 	tr.t.Helper()
 	digest, _ := tr.n.provider.sessionDigest(tr.batch.Session)
-	s, err := tr.n.provider.load(tr.t.Context(), tr.n.pool, tr.batch.Session, digest)
+	s, err := tr.n.provider.load(tr.t.Context(), tr.batch.Session, digest)
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	out := answer{status: 200, body: tr.first.body, session: s, refusal: gate.forRead}
+	out := answer{status: 200, built: built{body: tr.first.body}, session: s, refusal: gate.forRead}
 	r, ok := tr.n.provider.pass(tr.t.Context(), &out).(*refusal)
 	if !ok || string(r.public.Code) != tr.last {
 		tr.t.Fatalf("the gate says %v of a body that was built before, a read %s", r, tr.last)

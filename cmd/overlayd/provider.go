@@ -320,6 +320,7 @@ func quotasOf(q config.Quotas) lookup.Quotas {
 		ServiceOpensPerSecond: q.ServiceOpensPerSecond, ServiceOpenBurst: int(q.ServiceOpenBurst), Clients: int(q.Clients),
 		Waiters: int(q.Waiters), WaitersPerClient: int(q.WaitersPerClient),
 		Requests: int(q.Requests), RequestsWaiting: int(q.RequestsWaiting), RequestWaitMs: int(q.RequestWaitMs),
+		BodyBytes: int(q.BodyBytes), BodyBytesPerClient: int(q.BodyBytesPerClient), BodyBytesPerSecond: int(q.BodyBytesPerSecond),
 		SessionsPerClient: int64(q.SessionsPerClient), Sessions: int64(q.Sessions), RetainedBytes: int64(q.RetainedBytes),
 	}
 }

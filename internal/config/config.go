@@ -121,7 +121,7 @@ type Database struct {
 // Limits bound the work and memory of each feed in a process.
 type Limits struct {
 	// QueueBytes is how much may wait for a feed's committer; appends wait above
-	// it. Bounds: 16777216..1073741824 bytes. Default: 67108864.
+	// it. Bounds: 16777216..1073741824 bytes. Default: 134217728.
 	QueueBytes uint32 `koanf:"queueBytes"`
 	// ScanRows is how many rows a snapshot page examines before it answers with
 	// what it has. Bounds: 1024..1000000. Default: 8192.
@@ -179,6 +179,17 @@ type Quotas struct {
 	// RequestWaitMs is how long each of them waits. Bounds: 1..60000 ms.
 	// Default: 5000.
 	RequestWaitMs uint32 `koanf:"requestWaitMs"`
+	// BodyBytes bounds the finished answers that the process holds because their
+	// peers have not taken them yet. Bounds: 8388608..1099511627776 bytes.
+	// Default: 268435456.
+	BodyBytes uint64 `koanf:"bodyBytes"`
+	// BodyBytesPerClient bounds those of one client. Bounds:
+	// 8388608..1099511627776 bytes. Default: 134217728.
+	BodyBytesPerClient uint64 `koanf:"bodyBytesPerClient"`
+	// BodyBytesPerSecond is how slowly a peer may take an answer, besides 15 s
+	// that it has for any; then the answer is cut off. Bounds: 1..1000000000
+	// bytes a second. Default: 16384.
+	BodyBytesPerSecond uint32 `koanf:"bodyBytesPerSecond"`
 
 	// SessionsPerClient bounds the sessions of one service that a client holds:
 	// opened, not closed, replayUntil not reached. Bounds: 1..1000000000.
@@ -332,6 +343,9 @@ func defaults() map[string]any {
 		"quotas.requests":              0,
 		"quotas.requestsWaiting":       4096,
 		"quotas.requestWaitMs":         5000,
+		"quotas.bodyBytes":             256 << 20,
+		"quotas.bodyBytesPerClient":    128 << 20,
+		"quotas.bodyBytesPerSecond":    16384,
 		"quotas.sessionsPerClient":     256,
 		"quotas.sessions":              100000,
 		"quotas.retainedBytes":         10 << 30,

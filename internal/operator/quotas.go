@@ -32,6 +32,8 @@ type nodeUsageView struct {
 	MaxRequests        int               `json:"maxRequests"`
 	RequestsWaiting    int               `json:"requestsWaiting"`
 	MaxRequestsWaiting int               `json:"maxRequestsWaiting"`
+	BodyBytes          int               `json:"bodyBytes"` // of answers that their peers have not taken yet
+	MaxBodyBytes       int               `json:"maxBodyBytes"`
 	Clients            int               `json:"clients"`
 	MaxClients         int               `json:"maxClients"`
 	Quotas             limitsView        `json:"quotas"`
@@ -50,6 +52,9 @@ type limitsView struct {
 	Requests              int     `json:"requests"`
 	RequestsWaiting       int     `json:"requestsWaiting"`
 	RequestWaitMs         int     `json:"requestWaitMs"`
+	BodyBytes             int     `json:"bodyBytes"`
+	BodyBytesPerClient    int     `json:"bodyBytesPerClient"`
+	BodyBytesPerSecond    int     `json:"bodyBytesPerSecond"`
 	SessionsPerClient     int64   `json:"sessionsPerClient"`
 	Sessions              int64   `json:"sessions"`
 	RetainedBytes         int64   `json:"retainedBytes"`
@@ -66,6 +71,7 @@ func (a *API) quotas(c echo.Context) error {
 		Node: nodeUsageView{
 			Waiters: u.Node.Waiters, MaxWaiters: u.Node.MaxWaiters, Requests: u.Node.Requests, MaxRequests: u.Node.MaxRequests,
 			RequestsWaiting: u.Node.RequestsWaiting, MaxRequestsWaiting: u.Node.MaxRequestsWaiting,
+			BodyBytes: u.Node.BodyBytes, MaxBodyBytes: u.Node.MaxBodyBytes,
 			Clients: u.Node.Clients, MaxClients: u.Node.MaxClients, Quotas: limitsOf(u.Node.Quotas), Refusals: u.Node.Refusals,
 		},
 	}
@@ -81,6 +87,7 @@ func limitsOf(q lookup.Quotas) limitsView {
 		ServiceOpensPerSecond: q.ServiceOpensPerSecond, ServiceOpenBurst: q.ServiceOpenBurst, Clients: q.Clients,
 		Waiters: q.Waiters, WaitersPerClient: q.WaitersPerClient,
 		Requests: q.Requests, RequestsWaiting: q.RequestsWaiting, RequestWaitMs: q.RequestWaitMs,
+		BodyBytes: q.BodyBytes, BodyBytesPerClient: q.BodyBytesPerClient, BodyBytesPerSecond: q.BodyBytesPerSecond,
 		SessionsPerClient: q.SessionsPerClient, Sessions: q.Sessions, RetainedBytes: q.RetainedBytes,
 	}
 }

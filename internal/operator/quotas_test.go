@@ -31,7 +31,7 @@ func TestO10_OperatorShowsWhatQuotasLetAndRefused(t *testing.T) {
 	s := startWith(t, lookup.Quotas{SessionsPerClient: 2, Sessions: 1000, RetainedBytes: 1 << 20, OpensPerSecond: 0.5, OpenBurst: 4, Waiters: 7})
 	names := map[string]bool{
 		"opensPerSecond": true, "serviceOpensPerSecond": true, "clients": true, "waiters": true, "waitersPerClient": true,
-		"requests": true, "requestsWaiting": true, "sessionsPerClient": true, "sessions": true, "retainedBytes": true,
+		"requests": true, "requestsWaiting": true, "bodyBytes": true, "bodyBytesPerClient": true, "sessionsPerClient": true, "sessions": true, "retainedBytes": true,
 	}
 	idle := s.usage()
 	if len(idle.Services) != 2 || idle.Services[0] != (serviceUsageView{members, "catalogue", 0, 1000, 0, 1 << 20}) ||

@@ -1,0 +1,190 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/overlayd/overlayd/livefeed"
+)
+
+const (
+	// batchMost is how many questions one statement takes, batchItems how many things (outpoints, digests) they may name together;
+	// of a single question all are taken.
+	batchMost  = 256
+	batchItems = 4096
+	// batchesAtOnce is how many statements of one kind may be on their way: while one is answered the next is asked.
+	batchesAtOnce = 2
+	// batchWithin bounds one statement. What is not answered by then is asked again one by one, each within its caller's own time.
+	batchWithin = 10 * time.Second
+)
+
+// batcher puts what several callers ask at the same moment to the database as one statement. There is no timer: who asks while
+// as many statements as may are on their way waits, and goes along with the next. Questions are taken when a connection is at
+// hand, before the statement is sent on it: so its snapshot lies after the moment at which each of its callers asked.
+//
+// At most batchesAtOnce goroutines ask. Each ends when nobody waits, and gives a statement up once all who asked it have left.
+type batcher[Q, A any] struct {
+	// Static.
+	pool *pgxpool.Pool
+	// send asks; it returns an answer to each question, in their order.
+	send func(ctx context.Context, q livefeed.Querier, questions []Q) ([]A, error)
+	// items is how many things a question names; nil: none does.
+	items func(Q) int
+	// sent and again are told of statements, by the number of their questions, and of questions that are asked one by one.
+	sent  func(questions int)
+	again func()
+
+	mu      sync.Mutex
+	waiting []*asked[Q, A] // the longest first; those who left are among them
+	flying  int
+}
+
+// asked is a question on its way. It is guarded by batcher.mu, but for the channel, and for answer and err once that is closed.
+type asked[Q, A any] struct {
+	question Q
+	left     bool          // whoever asked has gone
+	flight   *flight       // nil while it waits
+	told     chan struct{} // closed when there is an answer
+	answer   A
+	err      error
+}
+
+// flight is a statement on its way. It is guarded by batcher.mu.
+type flight struct {
+	aboard int // of those who asked, how many have not left
+	cancel context.CancelFunc
+}
+
+// errAlone says that the statement that a question shared with others failed.
+var errAlone = errors.New("lookup: a shared statement failed")
+
+// ask puts a question and returns its answer. When a statement fails that several have shared, each of them asks again by itself.
+func (b *batcher[Q, A]) ask(ctx context.Context, question Q) (answer A, err error) {
+	a := &asked[Q, A]{question: question, told: make(chan struct{})}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, a)
+	if b.flying < batchesAtOnce {
+		b.flying++
+		go b.fly()
+	}
+	b.mu.Unlock()
+	select {
+	case <-a.told:
+	case <-ctx.Done():
+		b.leave(a)
+		return answer, context.Cause(ctx)
+	}
+	if a.err != errAlone {
+		return a.answer, a.err
+	}
+	b.again()
+	b.sent(1)
+	answers, err := b.send(ctx, b.pool, []Q{question})
+	if err != nil {
+		return answer, err
+	}
+	return answers[0], nil
+}
+
+// leave takes back what is not answered yet.
+func (b *batcher[Q, A]) leave(a *asked[Q, A]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.left = true
+	if f := a.flight; f != nil {
+		if f.aboard--; f.aboard == 0 {
+			f.cancel()
+		}
+	}
+}
+
+// fly asks for whoever waits until nobody does.
+func (b *batcher[Q, A]) fly() {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), batchWithin)
+		f := &flight{cancel: cancel}
+		b.mu.Lock()
+		batch := b.board(f, nil)
+		if len(batch) == 0 {
+			b.flying--
+			b.mu.Unlock()
+			cancel()
+			return
+		}
+		b.mu.Unlock()
+		batch, answers, err := b.flown(ctx, f, batch)
+		cancel()
+		b.mu.Lock()
+		for i, a := range batch {
+			switch {
+			case err == nil:
+				a.answer = answers[i]
+			case len(batch) > 1:
+				a.err = errAlone
+			default:
+				a.err = err
+			}
+			a.flight = nil
+			close(a.told)
+		}
+		b.mu.Unlock()
+	}
+}
+
+// flown sends one statement, with those aboard who wait when there is a connection for it.
+func (b *batcher[Q, A]) flown(ctx context.Context, f *flight, batch []*asked[Q, A]) ([]*asked[Q, A], []A, error) {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return batch, nil, fmt.Errorf("lookup: acquire a connection: %w", err)
+	}
+	defer conn.Release()
+	b.mu.Lock()
+	batch = b.board(f, batch)
+	b.mu.Unlock()
+	questions := make([]Q, len(batch))
+	for i, a := range batch {
+		questions[i] = a.question
+	}
+	b.sent(len(questions))
+	answers, err := b.send(ctx, conn, questions)
+	if err == nil && len(answers) != len(questions) {
+		err = fmt.Errorf("lookup: %d questions have %d answers", len(questions), len(answers))
+	}
+	return batch, answers, err
+}
+
+// board takes those who wait into a flight, as far as there is room. The caller holds mu.
+func (b *batcher[Q, A]) board(f *flight, batch []*asked[Q, A]) []*asked[Q, A] {
+	items := 0
+	count := func(a *asked[Q, A]) {
+		if b.items != nil {
+			items += b.items(a.question)
+		}
+	}
+	for _, a := range batch {
+		count(a)
+	}
+	n := 0
+	for _, a := range b.waiting {
+		if len(batch) == batchMost || len(batch) > 0 && items >= batchItems {
+			break
+		}
+		n++
+		if a.left {
+			continue
+		}
+		count(a)
+		a.flight = f
+		f.aboard++
+		batch = append(batch, a)
+	}
+	rest := copy(b.waiting, b.waiting[n:])
+	clear(b.waiting[rest:])
+	b.waiting = b.waiting[:rest]
+	return batch
+}

@@ -1,0 +1,148 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/overlayd/overlayd/internal/testkit"
+	"github.com/overlayd/overlayd/internal/wire"
+)
+
+// counter counts the statements of a pool by what they are for.
+type counter struct {
+	mu    sync.Mutex
+	kinds map[string]int
+}
+
+// kinds name statements by a part of their text that no other has. The last ones belong to the process, however many poll.
+var kinds = []struct {
+	name, part string
+	process    bool
+}{
+	{"load", "select * from lookup_session s where s.id = u.id", false},
+	{"gate", "select u.n, s.state", false},
+	{"log", "octet_length(k.changes)", false},
+	{"evidence", "select sha, bytes from blob", false},
+	{"drive", "from unnest($2::bytea[]) with ordinality as u(selector, n)", false},
+	{"backstop", "as u(name, head, turn)", true},
+	{"ledgers", "select feed_id, service, changes from lookup_ledger", true},
+	{"timers", "Seconds until the earliest deadline", true},
+}
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	kind := q.SQL
+	for _, k := range kinds {
+		if strings.Contains(q.SQL, k.part) {
+			kind = k.name
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kinds[kind]++
+	return ctx
+}
+
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// take is what was counted since the last time, what belongs to the process left out.
+func (c *counter) take() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := c.kinds
+	c.kinds = make(map[string]int)
+	for _, k := range kinds {
+		if k.process {
+			delete(got, k.name)
+		}
+	}
+	return got
+}
+
+func (c *counter) is(t *testing.T, what string, want map[string]int) {
+	t.Helper()
+	got := c.take()
+	sum := 0
+	for _, n := range got {
+		sum += n
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%s cost %d statements, %v; want %v", what, sum, got, want)
+		return
+	}
+	t.Logf("%-60s %d statements: %v", what, sum, got)
+}
+
+// TestW5_StatementsOfAPoll: what a poll costs the database. Asleep it costs nothing; a session that was read here before is not
+// loaded again; evidence that somebody was served is not read again; gates of one moment are one statement.
+func TestW5_StatementsOfAPoll(t *testing.T) {
+	t.Parallel()
+	c := &counter{kinds: make(map[string]int)}
+	n := members(t, setup{tracer: c})
+	n.digest = n.capability()
+	p := n.person(1)
+	n.grant(p, membersService)
+	const query = `{"match":{"artist":"x","genre":"jazz"}}` // two postings, one of which drives
+	commit := func(name string) { n.append(mint(name, 0).put(`{"genre":["jazz"],"artist":["x"]}`, "")) }
+	public, same, signed := n.live(query), n.live(query), p.open(membersService, ask{query: query})
+	c.take()
+
+	public = n.read(public, wait(1))
+	c.is(t, "a public poll for nothing, the first here", map[string]int{"load": 1, "drive": 1, "log": 2, "gate": 1})
+	public = n.read(public, wait(1))
+	c.is(t, "the next", map[string]int{"log": 2, "gate": 2})
+	public = n.read(public, wait(0))
+	c.is(t, "one that does not wait", map[string]int{"log": 1, "gate": 2})
+	same = n.read(same, wait(0))
+	c.take()
+
+	commit("one")
+	public = n.read(public, wait(25_000))
+	c.is(t, "a public poll that finds a group", map[string]int{"log": 1, "evidence": 1, "gate": 2})
+	same = n.read(same, wait(25_000))
+	c.is(t, "another session that finds the same group", map[string]int{"log": 1, "gate": 2})
+	signed = p.read(signed, wait(0))
+	c.is(t, "a signed poll that finds it, the first here", map[string]int{"load": 1, "drive": 1, "log": 1, "gate": 2})
+	signed = p.read(signed, wait(1))
+	c.is(t, "a signed poll for nothing, the next", map[string]int{"log": 2, "gate": 3})
+
+	// Asleep, nobody asks anything, for four rounds of the backstop.
+	slept := 0
+	var mu sync.Mutex
+	n.during(beforeSleep, func() { mu.Lock(); slept++; mu.Unlock() })
+	done := make(chan *wire.Batch, 2)
+	for _, b := range []*wire.Batch{public, same} {
+		go func() { done <- n.read(b, wait(25_000)) }()
+	}
+	testkit.Eventually(t, "both sleep", func() bool { mu.Lock(); defer mu.Unlock(); return slept == 2 })
+	c.is(t, "two polls that go to sleep", map[string]int{"log": 2, "gate": 2})
+	rounds := n.backstops(c, 4)
+	c.is(t, fmt.Sprintf("two polls asleep for %d rounds of the backstop", rounds), map[string]int{})
+	commit("two")
+	for range 2 {
+		if b := within(t, "answer", done); len(b.Groups) != 1 {
+			t.Fatalf("%d groups", len(b.Groups))
+		}
+	}
+	got := c.take()
+	if got["log"] != 2 || got["gate"] < 1 || got["gate"] > 2 || got["evidence"] < 1 || got["evidence"] > 2 || len(got) != 3 {
+		t.Errorf("two polls that are woken cost %v", got)
+	}
+}
+
+// backstops waits for so many rounds of the store's backstop.
+func (n *node) backstops(c *counter, rounds int) int {
+	n.t.Helper()
+	count := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.kinds["backstop"] }
+	began := time.Now()
+	before := count()
+	testkit.Eventually(n.t, "the backstop has looked", func() bool { return count() >= before+rounds })
+	n.t.Logf("%d rounds of the backstop in %s", rounds, time.Since(began).Round(time.Millisecond))
+	return rounds
+}
