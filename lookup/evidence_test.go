@@ -28,8 +28,12 @@ func TestW5_EvidenceIsReadOnceForAll(t *testing.T) {
 	c.take()
 	unlock := n.locked("blob")
 	bodies := make(chan []byte, readers)
-	for _, b := range all {
+	sent := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.kinds["evidence"] }
+	for i, b := range all {
 		go func() { bodies <- n.request(readPath, readBody(b.Session, b.Cursor, wide)).body }()
+		if i < batchesAtOnce { // alone in its statement
+			testkit.Eventually(t, "it is asked for", func() bool { return sent() == i+1 })
+		}
 	}
 	testkit.Eventually(t, "all need it", func() bool {
 		waiting, flying := n.provider.reads.queued()
