@@ -93,7 +93,8 @@ bench-fences: tools check-postgres ## compare Opens beside 0, 1 M and 10 M fence
 	$(WITHPG) $(GO) test -run '^$$' -bench OpenFences -benchtime 1x -timeout 60m ./lookup -args -fences 10000000
 
 bench-reconcile: tools check-postgres ## what receipt, acceptance and one change cost on SQLite and Postgres, beside 1 k, 100 k and RETAINED outputs
-	$(WITHPG) $(GO) test -run '^$$' -bench Reconcile -benchtime 20x -timeout 4h ./reconcile/sqlitestore ./reconcile/pgstore -args -retained $(RETAINED)
+	$(WITHPG) $(GO) test -p 1 -run '^$$' -bench Reconcile -benchtime 20x -timeout 1h ./reconcile/sqlitestore ./reconcile/pgstore
+	$(WITHPG) $(GO) test -run '^$$' -bench Reconcile -benchtime 60x -timeout 4h ./reconcile/storetest -args -retained $(RETAINED)
 	$(GO) test -run '^$$' -bench ScriptChecks -benchtime 20s -count 3 ./reconcile/verify
 
 bench-timers: tools check-postgres ## let 100 k timers fall due at once beside readers

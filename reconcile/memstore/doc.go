@@ -9,6 +9,7 @@
 //
 // # Ownership
 //
-// No goroutines. A view holds no lock: it keeps the blocks of its state, which a
-// later update copies before it changes them.
+// No goroutines. A view holds no lock: it keeps the blocks of its state, which an
+// update beside it copies before it changes them. Without a view beside it an
+// update changes blocks where they are.
 package memstore

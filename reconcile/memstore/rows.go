@@ -12,11 +12,12 @@ import (
 const most = 256
 
 // rows are entries in the order of their keys, in blocks that are never empty.
-// What freeze returned shares blocks with what goes on, so a block of an older
-// age is copied before it is changed.
+// While shared, what freeze returned has blocks in common with what goes on, so a
+// block of an older age is copied before it is changed.
 type rows struct {
 	blocks []*block
 	age    uint64
+	shared bool
 }
 
 type block struct {
@@ -24,10 +25,11 @@ type block struct {
 	age     uint64
 }
 
-// freeze returns the rows as they are now.
+// freeze returns the rows as they are now, and leaves them to be changed beside it.
 func (r *rows) freeze() *rows {
-	r.age++
-	return &rows{blocks: slices.Clone(r.blocks)}
+	frozen := &rows{blocks: r.blocks}
+	r.blocks, r.age, r.shared = slices.Clone(r.blocks), r.age+1, true
+	return frozen
 }
 
 func compare(e reconcile.Entry, key []byte) int { return bytes.Compare(e.Key, key) }
@@ -56,7 +58,7 @@ func (r *rows) get(key []byte) []byte {
 // own returns a block that may be changed.
 func (r *rows) own(at int) *block {
 	b := r.blocks[at]
-	if b.age != r.age {
+	if r.shared && b.age != r.age {
 		entries := make([]reconcile.Entry, len(b.entries), most+1)
 		copy(entries, b.entries)
 		b = &block{entries, r.age}

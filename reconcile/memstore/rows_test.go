@@ -3,6 +3,8 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -79,4 +81,87 @@ func TestM2_AViewSeesOneState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Views of many states are open beside each other, and beside updates that change
+// blocks where they are as soon as no view is left.
+func TestM2_ViewsOfManyStates(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(2, 1))
+	s := New()
+	model := map[string]string{}
+	type view struct {
+		read chan struct{}
+		done chan error
+	}
+	var open []view
+	begin := func() {
+		want := maps.Clone(model)
+		v := view{make(chan struct{}), make(chan error, 1)}
+		begun := make(chan struct{})
+		go func() {
+			v.done <- s.View(context.Background(), func(r reconcile.Reader) error {
+				close(begun)
+				<-v.read
+				n := 0
+				for e, err := range r.Scan(context.Background(), nil, nil, 0) {
+					if n++; err != nil || want[string(e.Key)] != string(e.Value) {
+						return fmt.Errorf("%x is %x and was %x, %v", e.Key, e.Value, want[string(e.Key)], err)
+					}
+				}
+				if n != len(want) {
+					return fmt.Errorf("%d entries, and there were %d", n, len(want))
+				}
+				return nil
+			})
+		}()
+		<-begun
+		open = append(open, v)
+	}
+	end := func(i int) {
+		close(open[i].read)
+		if err := <-open[i].done; err != nil {
+			t.Fatal(err)
+		}
+		open = slices.Delete(open, i, i+1)
+	}
+	for step := range 3000 {
+		switch random.IntN(4) {
+		case 0:
+			if len(open) < 4 {
+				begin()
+			}
+		case 1:
+			if len(open) > 0 {
+				end(random.IntN(len(open)))
+			}
+		default:
+			var w reconcile.Writes
+			touched := map[string]bool{}
+			for range random.IntN(40) {
+				key := binary.BigEndian.AppendUint16(nil, uint16(random.IntN(4000)))
+				if touched[string(key)] {
+					continue
+				}
+				touched[string(key)] = true
+				if random.IntN(3) == 0 {
+					w.Delete = append(w.Delete, key)
+					delete(model, string(key))
+				} else {
+					value := binary.BigEndian.AppendUint32(nil, uint32(step))
+					w.Put = append(w.Put, reconcile.Entry{Key: key, Value: value})
+					model[string(key)] = string(value)
+				}
+			}
+			err := s.Update(context.Background(), func(reconcile.Reader) (reconcile.Writes, error) { return w, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for len(open) > 0 {
+		end(0)
+	}
+	begin()
+	end(0)
 }

@@ -16,9 +16,12 @@ func New() reconcile.Backend { return &store{} }
 
 type store struct {
 	writing sync.Mutex // one update at a time
-	mu      sync.Mutex
-	rows    rows
-	closed  bool
+
+	mu     sync.Mutex
+	rows   rows // changed under both locks
+	views  int  // at work
+	viewed bool // one of them has the blocks as they are: the next update freezes them
+	closed bool
 }
 
 func (s *store) Durability() reconcile.Durability { return reconcile.Volatile }
@@ -32,9 +35,15 @@ func (s *store) View(ctx context.Context, f func(reconcile.Reader) error) error 
 		s.mu.Unlock()
 		return reconcile.ErrClosed
 	}
-	frozen := s.rows.freeze()
+	s.views, s.viewed = s.views+1, true
+	seen := rows{blocks: s.rows.blocks}
 	s.mu.Unlock()
-	return f(reader{frozen})
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.views--
+	}()
+	return f(reader{&seen})
 }
 
 func (s *store) Update(ctx context.Context, f func(reconcile.Reader) (reconcile.Writes, error)) error {
@@ -46,10 +55,7 @@ func (s *store) Update(ctx context.Context, f func(reconcile.Reader) (reconcile.
 	if s.closed {
 		return reconcile.ErrClosed
 	}
-	s.mu.Lock()
-	frozen := s.rows.freeze()
-	s.mu.Unlock()
-	w, err := f(reader{frozen})
+	w, err := f(reader{&s.rows})
 	if err != nil {
 		return err
 	}
@@ -61,11 +67,18 @@ func (s *store) Update(ctx context.Context, f func(reconcile.Reader) (reconcile.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.rows.shared = s.views > 0; s.rows.shared && s.viewed {
+		s.rows.freeze() // what the views have
+	}
+	s.viewed = false
 	for _, k := range w.Delete {
 		s.rows.remove(k)
 	}
 	for _, e := range w.Put {
-		s.rows.put(bytes.Clone(e.Key), append([]byte{}, e.Value...))
+		both := make([]byte, len(e.Key)+len(e.Value))
+		n := copy(both, e.Key)
+		copy(both[n:], e.Value)
+		s.rows.put(both[:n:n], both[n:])
 	}
 	return nil
 }

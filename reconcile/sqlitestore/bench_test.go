@@ -1,16 +1,10 @@
 package sqlitestore_test
 
 import (
-	"flag"
 	"testing"
 
-	"github.com/overlayd/overlayd/reconcile"
 	"github.com/overlayd/overlayd/reconcile/storetest"
 )
-
-// retained adds a size to BenchmarkReconcileChange: -args -retained 1000000. To
-// fill that many takes a while.
-var retained = flag.Uint64("retained", 0, "outputs that BenchmarkReconcileChange retains in a further store")
 
 func load(b *testing.B) *storetest.Load {
 	l, err := storetest.NewLoad(b.Context(), open(b, b.TempDir()), storetest.Partition)
@@ -24,11 +18,3 @@ func load(b *testing.B) *storetest.Load {
 func BenchmarkReconcileUpdate(b *testing.B) { storetest.BenchmarkUpdate(b, open(b, b.TempDir())) }
 
 func BenchmarkReconcileObservations(b *testing.B) { storetest.BenchmarkObservations(b, load) }
-
-func BenchmarkReconcileChange(b *testing.B) {
-	sizes := []uint64{1_000, 100_000}
-	if *retained > 0 {
-		sizes = append(sizes, *retained)
-	}
-	storetest.BenchmarkChange(b, sizes, func(b *testing.B) reconcile.Backend { return open(b, b.TempDir()) })
-}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -100,45 +101,83 @@ func BenchmarkObservations(b *testing.B, open func(b *testing.B) *Load) {
 	}
 }
 
+// Opener opens an empty store for a benchmark, and names the kind.
+type Opener struct {
+	Name string
+	Open func(b *testing.B) reconcile.Backend
+}
+
 // BenchmarkChange measures what one live change costs in stores that retain more
-// and more outputs, which are made in memory and then copied. The stores take
-// turns, ten changes each, and medians of their turns are compared, so that what
-// else the machine does meets all of them. The first size is what the others are
-// compared with.
-func BenchmarkChange(b *testing.B, sizes []uint64, open func(b *testing.B) reconcile.Backend) {
-	loads, turns := make([]*Load, len(sizes)), make([][]time.Duration, len(sizes))
-	for i, size := range sizes {
+// and more outputs: of each size one is made in memory and copied to every kind of
+// store. The stores take turns, ten changes each, and medians of their turns are
+// compared, so that what else the machine does meets all of them. The first size is
+// what the others are compared with. A million outputs take about 8 GB of memory
+// while they are copied.
+func BenchmarkChange(b *testing.B, sizes []uint64, kinds ...Opener) {
+	type store struct {
+		load  *Load
+		turns []time.Duration
+	}
+	stores := make([][]store, len(kinds))
+	for _, size := range sizes {
 		began := time.Now()
+		said := func(what string) {
+			if size >= 100_000 { // else nobody has to wait
+				fmt.Fprintf(os.Stderr, "%d outputs are %s, %v\n", size, what, time.Since(began).Round(time.Second))
+			}
+		}
 		m := memstore.New()
 		filled, err := NewLoad(b.Context(), m, Partition)
-		if err == nil {
-			err = filled.Snapshot(b.Context(), size)
-		}
-		if err == nil {
-			loads[i], err = filled.CopyTo(b.Context(), open(b), Partition)
-		}
-		if err = errors.Join(err, m.Close()); err != nil {
+		if err != nil {
 			b.Fatal(err)
 		}
-		b.Logf("%d outputs retained after %v", size, time.Since(began).Round(time.Second))
+		filled.Progress = func(listed uint64) {
+			if listed%(256*500) == 0 {
+				fmt.Fprintf(os.Stderr, "%d of %d outputs, %v\n", listed, size, time.Since(began).Round(time.Second))
+			}
+		}
+		if err := filled.Snapshot(b.Context(), size); err != nil {
+			b.Fatal(err)
+		}
+		filled.Progress = nil
+		said("in memory")
+		for i, kind := range kinds {
+			copied, err := filled.CopyTo(b.Context(), kind.Open(b), Partition)
+			if err != nil {
+				b.Fatal(err)
+			}
+			stores[i] = append(stores[i], store{load: copied})
+			said("in " + kind.Name)
+		}
+		if err := m.Close(); err != nil {
+			b.Fatal(err)
+		}
+		runtime.GC() // the stores are measured without what was in memory
 	}
 	for b.Loop() {
-		for i, l := range loads {
-			began := time.Now()
-			for range 10 {
-				if err := l.Replace(b.Context(), 1); err != nil {
-					b.Fatal(err)
+		for _, kind := range stores {
+			for i := range kind {
+				began := time.Now()
+				for range 10 {
+					if err := kind[i].load.Replace(b.Context(), 1); err != nil {
+						b.Fatal(err)
+					}
 				}
+				kind[i].turns = append(kind[i].turns, time.Since(began)/10)
 			}
-			turns[i] = append(turns[i], time.Since(began)/10)
 		}
 	}
-	for i, size := range sizes {
-		slices.Sort(turns[i])
-		median := turns[i][len(turns[i])/2]
-		b.ReportMetric(float64(median.Microseconds()), fmt.Sprintf("us/change-%d", size))
-		if i > 0 {
-			b.ReportMetric(float64(median)/float64(turns[0][len(turns[0])/2]), fmt.Sprintf("x-at-%d", size))
+	for k, kind := range stores {
+		var least time.Duration
+		for i, size := range sizes {
+			slices.Sort(kind[i].turns)
+			median := kind[i].turns[len(kind[i].turns)/2]
+			b.ReportMetric(float64(median.Microseconds()), fmt.Sprintf("%s-us/change-%d", kinds[k].Name, size))
+			if i == 0 {
+				least = median
+			} else {
+				b.ReportMetric(float64(median)/float64(least), fmt.Sprintf("%s-x-at-%d", kinds[k].Name, size))
+			}
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 // withdrawal, and the listing of what took its place. Scripts are not run, and
 // evidence is bytes of a usual size.
 type Load struct {
-	Store reconcile.Store
+	Store    reconcile.Store
+	Progress func(listed uint64) // called after each page of the snapshot; may be nil
 
 	backend  reconcile.Backend
 	source   reconcile.SourceID
@@ -116,7 +117,13 @@ func (l *Load) page(ctx context.Context, outputs uint64, last bool) error {
 		l.sequence++
 		l.add(&m, w, l.observe("output", x.id, 0, reconcile.Present, &x, nil))
 	}
-	return l.take(ctx, m)
+	if err := l.take(ctx, m); err != nil {
+		return err
+	}
+	if l.Progress != nil {
+		l.Progress(l.listed)
+	}
+	return nil
 }
 
 // Replace delivers one page of live groups.
