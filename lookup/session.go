@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,6 +28,7 @@ const (
 
 // session is one stored session. All but state is frozen at open.
 type session struct {
+	shard       *shard // where it lives
 	digest      [32]byte
 	id          string // as the client named it
 	feed        *livefeed.Feed
@@ -63,7 +63,7 @@ const (
 	sessionIDSize   = sessionIDPrefix + 43
 )
 
-func (p *Provider) newSessionID(mode byte) (string, error) {
+func (p *shard) newSessionID(mode byte) (string, error) {
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
 		return "", fmt.Errorf("lookup: draw a session id: %w", err)
@@ -73,7 +73,7 @@ func (p *Provider) newSessionID(mode byte) (string, error) {
 
 // sessionDigest is how a session id reaches the database. ok is false for a string that cannot name a session here.
 func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
-	if len(id) != sessionIDSize || id[0] != modeNone && id[0] != modeBRC103 || !strings.HasPrefix(id[1:], hex.EncodeToString(p.databaseID[:])+".") {
+	if p.bearing(id) == nil {
 		return digest, false
 	}
 	return sha256.Sum256([]byte(id)), true
@@ -94,7 +94,7 @@ const unbroken = `exists (select from feed f where f.id = s.feed_id and s.turn >
 const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
 
 // load reads a session by the digest of its id; nil when there is none.
-func (p *Provider) load(ctx context.Context, q livefeed.Querier, id string, digest [32]byte) (*session, error) {
+func (p *shard) load(ctx context.Context, q livefeed.Querier, id string, digest [32]byte) (*session, error) {
 	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`
 		from lookup_session s join feed_clock c on c.feed_id = s.feed_id where s.id = $1`, digest[:])
 	s := &session{digest: digest, id: id}
@@ -106,7 +106,7 @@ func (p *Provider) load(ctx context.Context, q livefeed.Querier, id string, dige
 	return s, nil
 }
 
-func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
+func (p *shard) scan(row pgx.Row, s *session, more ...any) error {
 	var feedID int32
 	var rulesID string
 	var capability, wTag, parameters, query, scope, principal []byte
@@ -119,7 +119,7 @@ func (p *Provider) scan(row pgx.Row, s *session, more ...any) error {
 	if len(wTag) != len(s.wTag) {
 		return errors.New("a stored tag has the wrong width")
 	}
-	s.wTag = [8]byte(wTag)
+	s.shard, s.wTag = p, [8]byte(wTag)
 	if principal != nil {
 		if len(principal) != 33 {
 			return errors.New("a stored principal has the wrong width")
@@ -173,7 +173,7 @@ type gate struct {
 // gate asks. It is one uncached statement on the primary. Only in a feed that ever had a prohibition, or narrowed the readers of a
 // row since the session's W, are the rows that a body discloses looked up too, and then it is the second statement,
 // with all of it asked again, whose snapshot counts.
-func (p *Provider) gate(ctx context.Context, s *session, disclosed [][]byte) (gate, error) {
+func (p *shard) gate(ctx context.Context, s *session, disclosed [][]byte) (gate, error) {
 	g, look, err := p.askGate(ctx, s, nil)
 	if err == nil && look && len(disclosed) > 0 {
 		g, _, err = p.askGate(ctx, s, disclosed)
@@ -192,7 +192,7 @@ const gateAsk = `select s.state, ` + now + `, ` + granted + `, s.turn < f.broken
 	where s.id = $1`
 
 // askGate puts the question once; look says that it must be put with what the body discloses.
-func (p *Provider) askGate(ctx context.Context, s *session, disclosed [][]byte) (g gate, look bool, err error) {
+func (p *shard) askGate(ctx context.Context, s *session, disclosed [][]byte) (g gate, look bool, err error) {
 	var t uint64
 	err = p.pool.QueryRow(ctx, gateAsk, s.digest[:], disclosed).Scan(&g.state, &t, &g.granted, &g.broken, &look, &g.prohibited, &g.narrowed)
 	if errors.Is(err, pgx.ErrNoRows) {
