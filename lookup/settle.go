@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -40,42 +41,37 @@ func Settle(ctx context.Context, main Place, elsewhere ...Place) error {
 		}
 		ids[i] = id
 	}
+	// A configuration that is refused changes nothing, so all is looked at before anything is claimed.
 	for i, place := range places {
-		var of []byte
-		if err := place.Pool.QueryRow(ctx, `update deployment set main_id = coalesce(main_id, $1) returning main_id`, ids[0][:]).Scan(&of); err != nil {
-			return fmt.Errorf("lookup: ask %s whose it is: %w", name(places, i), err)
-		}
-		switch {
-		case DatabaseID(of) == ids[0]:
-		case DatabaseID(of) == ids[i]:
-			return fmt.Errorf("lookup: %s (%s) is the main database of another provider: use one that is new", name(places, i), ids[i])
-		default:
-			return fmt.Errorf("lookup: %s (%s) belongs to the provider whose main database is %x, not %s: every node of a provider has the same main database", name(places, i), ids[i], of, ids[0])
+		if err := belongs(ctx, place.Pool, `select main_id from deployment`, name(places, i), ids[i], ids[0]); err != nil {
+			return err
 		}
 	}
-	var faults []error
-	for i, place := range places {
-		for _, list := range []struct {
-			kind  string
-			names []string
-		}{{"feed", place.Feeds}, {"service", place.Services}} {
-			moved, err := settle(ctx, main.Pool, list.kind, list.names, ids[i])
-			if err != nil {
-				return err
-			}
-			for _, m := range moved {
-				home := fmt.Sprintf("a database (%s) that is not configured", m.home)
-				if at := slices.Index(ids, m.home); at >= 0 {
-					home = fmt.Sprintf("%s (%s)", name(places, at), m.home)
-				}
-				faults = append(faults, fmt.Errorf("%s %s lives in %s and is configured to be in %s (%s), where nothing of it is: %s", list.kind, m.name, home, name(places, i), ids[i], advice[list.kind]))
-			}
-		}
+	if err := settle(ctx, places, ids); err != nil {
+		return err
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("lookup: %w", err)
+	for i, place := range places {
+		claim := `update deployment set main_id = coalesce(main_id, $1) returning main_id`
+		if err := belongs(ctx, place.Pool, claim, name(places, i), ids[i], ids[0], ids[0][:]); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// belongs asks a database whose main database it names, and says what is wrong with one that is not main.
+func belongs(ctx context.Context, q livefeed.Querier, sql, called string, id, main DatabaseID, args ...any) error {
+	var of []byte
+	if err := q.QueryRow(ctx, sql, args...).Scan(&of); err != nil {
+		return fmt.Errorf("lookup: ask %s whose it is: %w", called, err)
+	}
+	switch {
+	case of == nil || DatabaseID(of) == main:
+		return nil
+	case DatabaseID(of) == id:
+		return fmt.Errorf("lookup: %s (%s) is the main database of another provider: use one that is new", called, id)
+	}
+	return fmt.Errorf("lookup: %s (%s) belongs to the provider whose main database is %x, not %s: every node of a provider has the same main database", called, id, of, main)
 }
 
 var advice = map[string]string{
@@ -91,34 +87,51 @@ func name(places []Place, i int) string {
 	return "the database of " + strings.Join(places[i].Feeds, ", ")
 }
 
-type movedAway struct {
-	name string
-	home DatabaseID
-}
-
-// settle records names that are new, and returns those that live elsewhere.
-func settle(ctx context.Context, q livefeed.Querier, kind string, names []string, id DatabaseID) ([]movedAway, error) {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	if _, err := q.Exec(ctx, `insert into home (kind, name, database_id) select $1, unnest($2::text[]), $3 on conflict do nothing`, kind, names, id[:]); err != nil {
-		return nil, fmt.Errorf("lookup: record where each %s lives: %w", kind, err)
+// settle records in the main database, the first place, where each name lives that is new, unless another lives elsewhere. All
+// nodes record in one order.
+func settle(ctx context.Context, places []Place, ids []DatabaseID) error {
+	type entry struct {
+		kind, name string
+		at         int
 	}
-	rows, err := q.Query(ctx, `select h.name, h.database_id from unnest($2::text[]) as u(name)
-		cross join lateral (select h.name, h.database_id from home h where h.kind = $1 and h.name = u.name offset 0) h
-		where h.database_id <> $3`, kind, names, id[:])
-	if err != nil {
-		return nil, fmt.Errorf("lookup: read where each %s lives: %w", kind, err)
-	}
-	moved, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (m movedAway, err error) {
-		var home []byte
-		if err = r.Scan(&m.name, &home); err == nil {
-			m.home = DatabaseID(home)
+	var all []entry
+	for i, place := range places {
+		for _, feed := range place.Feeds {
+			all = append(all, entry{"feed", feed, i})
 		}
-		return m, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("lookup: read where each %s lives: %w", kind, err)
+		for _, service := range place.Services {
+			all = append(all, entry{"service", service, i})
+		}
 	}
-	return moved, nil
+	slices.SortFunc(all, func(a, b entry) int {
+		return cmp.Or(strings.Compare(a.kind, b.kind), strings.Compare(a.name, b.name), a.at-b.at)
+	})
+	return pgx.BeginTxFunc(ctx, places[0].Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		var faults []error
+		for _, e := range all {
+			if _, err := tx.Exec(ctx, `insert into home (kind, name, database_id) values ($1, $2, $3) on conflict do nothing`, e.kind, e.name, ids[e.at][:]); err != nil {
+				return fmt.Errorf("lookup: record where %s %s lives: %w", e.kind, e.name, err)
+			}
+			var stored []byte
+			if err := tx.QueryRow(ctx, `select database_id from home where kind = $1 and name = $2`, e.kind, e.name).Scan(&stored); err != nil {
+				return fmt.Errorf("lookup: read where %s %s lives: %w", e.kind, e.name, err)
+			}
+			id := DatabaseID(stored)
+			if id == ids[e.at] {
+				continue
+			}
+			home := fmt.Sprintf("a database (%s) that is not configured", id)
+			if at := slices.Index(ids, id); at >= 0 {
+				home = fmt.Sprintf("%s (%s)", name(places, at), id)
+			}
+			faults = append(faults, fmt.Errorf("%s %s lives in %s and is configured to be in %s (%s), where nothing of it is: %s",
+				e.kind, e.name, home, name(places, e.at), ids[e.at], advice[e.kind]))
+		}
+		if err := errors.Join(faults...); err != nil {
+			return fmt.Errorf("lookup: %w", err)
+		}
+		return nil
+	})
 }
 
 // DatabaseID names a database, wherever it is reached and restored: it is drawn once and is the clear prefix of every

@@ -183,7 +183,7 @@ func (p *shard) reach(ctx context.Context, ask func(ctx context.Context) error) 
 	if !away.IsZero() && time.Since(away) < awayFor {
 		return errAway
 	}
-	within, cancel := context.WithTimeout(ctx, awayWithin)
+	within, cancel := context.WithTimeout(ctx, min(awayWithin, p.within/4))
 	defer cancel()
 	err := ask(within)
 	if _, told := errors.AsType[*refusal](err); told {
