@@ -497,7 +497,7 @@ func TestO10_UsageIsShown(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	for _, want := range []float64{2, 1} {
-		if err := n.provider.gauges(t.Context()); err != nil {
+		if err := n.provider.main.gauges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := n.metric("overlayd_lookup_sessions", otherService); got != want {
@@ -530,7 +530,7 @@ func TestO10_UsageIsShown(t *testing.T) {
 	if got := left(); !slices.Equal(got, []string{testService, otherService}) {
 		t.Errorf("%v", got)
 	}
-	if _, err := m.provider.end(t.Context(), m.pool, stateRevoked, `true`); err != nil {
+	if _, err := m.provider.main.end(t.Context(), m.pool, stateRevoked, `true`); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(); !slices.Equal(got, []string{testService}) {

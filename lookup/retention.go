@@ -18,7 +18,7 @@ import (
 // Retention says how the provider forgets what it no longer promises.
 type Retention struct {
 	// Every is how long after a round the next one begins; 0 means 10 s, negative means never. Of all nodes on a database
-	// one works.
+	// one works, and on each of several databases another may.
 	Every time.Duration
 }
 
@@ -106,6 +106,24 @@ type keeper struct {
 // session needs any more (BRC-193 s4, s8). It is bounded; Retained.More asks for another round. What fails in one feed does
 // not keep the others.
 func (p *Provider) Retain(ctx context.Context) (Retained, error) {
+	var done Retained
+	var faults []error
+	for _, d := range p.shards {
+		there, err := d.retain(ctx)
+		done.add(there)
+		faults = append(faults, err)
+	}
+	return done, errors.Join(faults...)
+}
+
+func (r *Retained) add(o Retained) {
+	r.Sessions, r.Void, r.Manifests = r.Sessions+o.Sessions, r.Void+o.Void, r.Manifests+o.Manifests
+	r.Groups, r.Versions, r.Evidence = r.Groups+o.Groups, r.Versions+o.Versions, r.Evidence+o.Evidence
+	r.More = r.More || o.More
+}
+
+// retain is a round in one database.
+func (p *shard) retain(ctx context.Context) (Retained, error) {
 	p.keeper.mu.Lock()
 	defer p.keeper.mu.Unlock()
 	var done Retained
@@ -129,7 +147,7 @@ func (p *Provider) Retain(ctx context.Context) (Retained, error) {
 	return done, errors.Join(faults...)
 }
 
-func (p *Provider) feedsInOrder() []*livefeed.Feed {
+func (p *shard) feedsInOrder() []*livefeed.Feed {
 	feeds := make([]*livefeed.Feed, 0, len(p.feeds))
 	for _, f := range p.feeds {
 		feeds = append(feeds, f)
@@ -138,7 +156,7 @@ func (p *Provider) feedsInOrder() []*livefeed.Feed {
 	return feeds
 }
 
-func (p *Provider) forgetSessions(ctx context.Context, done *Retained) error {
+func (p *shard) forgetSessions(ctx context.Context, done *Retained) error {
 	rows, err := p.pool.Query(ctx, retainedFeeds)
 	if err != nil {
 		return fmt.Errorf("lookup: list the feeds: %w", err)
@@ -160,7 +178,7 @@ func (p *Provider) forgetSessions(ctx context.Context, done *Retained) error {
 }
 
 // resetVoid ends the sessions that a break of the epoch left behind, once a break.
-func (p *Provider) resetVoid(ctx context.Context, feed int32, done *Retained) error {
+func (p *shard) resetVoid(ctx context.Context, feed int32, done *Retained) error {
 	var broken uint64
 	if err := p.pool.QueryRow(ctx, `select broken from feed where id = $1`, feed).Scan(&broken); err != nil {
 		return fmt.Errorf("lookup: read the last break of a feed: %w", err)
@@ -192,7 +210,7 @@ func (p *Provider) resetVoid(ctx context.Context, feed int32, done *Retained) er
 	return nil
 }
 
-func (p *Provider) removeOld(ctx context.Context, feed int32, done *Retained) error {
+func (p *shard) removeOld(ctx context.Context, feed int32, done *Retained) error {
 	for range sessionBatches {
 		rows, err := p.pool.Query(ctx, sessionsGone, feed, sessionBatch)
 		if err != nil {
@@ -220,7 +238,7 @@ func (p *Provider) removeOld(ctx context.Context, feed int32, done *Retained) er
 	return nil
 }
 
-func (p *Provider) compact(ctx context.Context, feed *livefeed.Feed, done *Retained) error {
+func (p *shard) compact(ctx context.Context, feed *livefeed.Feed, done *Retained) error {
 	for range compactRounds {
 		c, err := feed.Compact(ctx, p.horizon)
 		if err != nil {
@@ -242,7 +260,7 @@ func (p *Provider) compact(ctx context.Context, feed *livefeed.Feed, done *Retai
 
 // horizon tells the compactor how far back the feed's promises reach. It is asked behind the lock that keeps Opens out, so that
 // every Open has either committed its session or not yet chosen its watermark.
-func (p *Provider) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) (w uint64, ok bool, err error) {
+func (p *shard) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) (w uint64, ok bool, err error) {
 	err = tx.QueryRow(ctx, horizon, feed.ID()).Scan(&w)
 	if errors.Is(err, pgx.ErrNoRows) {
 		p.kept.oldest.DeleteLabelValues(feed.Name())
@@ -256,7 +274,7 @@ func (p *Provider) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) 
 }
 
 // retainLoop forgets in rounds while this node holds the lock. A round that fails is logged and tried again.
-func (p *Provider) retainLoop(ctx context.Context) {
+func (p *shard) retainLoop(ctx context.Context) {
 	every := p.retention.Every
 	if every == 0 {
 		every = retainEvery
@@ -277,9 +295,11 @@ func (p *Provider) retainLoop(ctx context.Context) {
 		leads, err := lock.try(ctx, p.pool.Config().ConnConfig)
 		var done Retained
 		if leads {
-			done, err = p.Retain(ctx)
+			done, err = p.retain(ctx)
 		} else {
-			p.kept.oldest.Reset() // whoever leads knows
+			for _, feed := range p.feeds { // whoever leads knows
+				p.kept.oldest.DeleteLabelValues(feed.Name())
+			}
 		}
 		if ctx.Err() != nil {
 			return
