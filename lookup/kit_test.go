@@ -62,8 +62,9 @@ type setup struct {
 	rules     []Rules
 	quotas    Quotas // zero fields: so large that no test meets them by accident
 	extractor echo.IPExtractor
-	tracer    pgx.QueryTracer // of the pool; nil: none
-	config    func(*Config)   // the last word, if it is set
+	tracer    pgx.QueryTracer            // of the pool; nil: none
+	tracers   map[string]pgx.QueryTracer // of the pools of databases besides the main one, by feed
+	config    func(*Config)              // the last word, if it is set
 }
 
 const testService = "ls_catalogue"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -181,17 +182,24 @@ func (p *Provider) CountSessions(ctx context.Context, feed string) (n SessionCou
 
 // RemoveSession revokes one session for ever, by its ref. It reports whether it was open.
 func (p *Provider) RemoveSession(ctx context.Context, ref uuid.UUID) (changed bool, err error) {
-	var faults []error
-	for _, d := range p.shards { // a ref does not say where
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var removed atomic.Bool
+	faults := make([]error, len(p.shards))
+	p.each(func(i int, d *shard) { // a ref does not say where
 		list, err := d.end(ctx, d.pool, stateRevoked, `s.ref = $2`, ref)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("lookup: remove a session: %w", err))
-			continue
+			faults[i] = fmt.Errorf("lookup: remove a session: %w", err)
+			return
 		}
 		d.told(list)
 		if len(list) == 1 {
-			return true, nil
+			removed.Store(true)
+			cancel() // it is in no other
 		}
+	})
+	if removed.Load() {
+		return true, nil
 	}
 	return false, errors.Join(faults...)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/overlayd/overlayd/internal/wire"
 )
@@ -87,7 +88,7 @@ func (n *node) metric(name, label string) float64 {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
+			if label == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
 				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}

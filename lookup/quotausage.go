@@ -3,6 +3,7 @@ package lookup
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,9 @@ import (
 // Usage is what clients hold of what [Quotas] let them.
 type Usage struct {
 	Services []ServiceUsage // of the whole deployment, by service and feed
-	Node     NodeUsage      // of this node alone
+	// Unavailable are the feeds of databases that did not answer, sorted: what their services hold is not among Services.
+	Unavailable []string
+	Node        NodeUsage // of this node alone
 }
 
 // ServiceUsage is what the sessions of one service retain. A service that is not offered any more, or that showed another
@@ -40,16 +43,28 @@ type NodeUsage struct {
 // usageEvery is how often the gauges of what lasts are brought up to date: a scrape asks no database.
 const usageEvery = 5 * time.Second
 
-// Usage reads what is in use. It costs one row a service, not one a session.
+// usageWithin is how long a database may take where others are asked too.
+const usageWithin = 10 * time.Second
+
+// Usage reads what is in use. It costs one row a service, not one a session. It fails when no database answers.
 func (p *Provider) Usage(ctx context.Context) (Usage, error) {
-	all := Usage{Node: p.quotas.usage()}
-	for _, d := range p.shards {
-		services, err := d.usage(ctx)
-		if err != nil {
-			return Usage{}, err
-		}
-		all.Services = append(all.Services, services...)
+	ctx, cancel := context.WithTimeout(ctx, usageWithin)
+	defer cancel()
+	services, errs := make([][]ServiceUsage, len(p.shards)), make([]error, len(p.shards))
+	p.each(func(i int, d *shard) { services[i], errs[i] = d.usage(ctx) })
+	if !slices.Contains(errs, nil) {
+		return Usage{}, errors.Join(errs...)
 	}
+	all := Usage{Node: p.quotas.usage(), Services: slices.Concat(services...)}
+	for i, d := range p.shards {
+		if errs[i] == nil {
+			continue
+		}
+		for _, feed := range d.feeds {
+			all.Unavailable = append(all.Unavailable, feed.Name())
+		}
+	}
+	slices.Sort(all.Unavailable)
 	slices.SortStableFunc(all.Services, func(a, b ServiceUsage) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Feed, b.Feed))
 	})
@@ -109,7 +124,7 @@ func (p *shard) gaugeLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := p.gauges(ctx); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "what sessions retain could not be read; its metrics are old", "cause", err.Error())
+			p.log.WarnContext(ctx, "what sessions retain could not be read; its metrics are old", "database", p.label(), "cause", err.Error())
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (p *shard) retain(ctx context.Context) (Retained, error) {
 		note(p.compact(ctx, feed, &done))
 	}
 	note(p.source.Vacuum(ctx))
-	p.kept.count(done, len(faults) == 0)
+	p.kept.count(p.label(), done, len(faults) == 0)
 	return done, errors.Join(faults...)
 }
 
@@ -306,9 +306,9 @@ func (p *shard) retainLoop(ctx context.Context) {
 		}
 		if err != nil {
 			if !failing {
-				p.log.ErrorContext(ctx, "what is no longer promised could not all be removed; tried again each period", "cause", err.Error(), "period", every)
+				p.log.ErrorContext(ctx, "what is no longer promised could not all be removed; tried again each period", "database", p.label(), "cause", err.Error(), "period", every)
 			}
-			p.kept.rounds.WithLabelValues("failed").Inc()
+			p.kept.rounds.WithLabelValues(p.label(), "failed").Inc()
 		}
 		failing = err != nil
 		if err == nil && done.More {
@@ -360,9 +360,9 @@ func (l *nodeLock) drop() {
 // keptMetrics tell what retention does.
 type keptMetrics struct {
 	removed *prometheus.CounterVec // by what: session, void, manifest
-	rounds  *prometheus.CounterVec // by outcome: done, failed
-	last    prometheus.Gauge
-	oldest  *prometheus.GaugeVec // by feed
+	rounds  *prometheus.CounterVec // by database, and outcome: done, failed
+	last    *prometheus.GaugeVec   // by database
+	oldest  *prometheus.GaugeVec   // by feed
 }
 
 func newKeptMetrics(r prometheus.Registerer) (*keptMetrics, error) {
@@ -371,17 +371,14 @@ func newKeptMetrics(r prometheus.Registerer) (*keptMetrics, error) {
 			Name: "overlayd_lookup_removed_total", Help: "Records removed because nothing promises them any more, by kind: session, manifest; void counts sessions reset after a broken epoch.",
 		}, []string{"kind"}),
 		rounds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "overlayd_lookup_retention_rounds_total", Help: "Rounds of retention by this node, by outcome: done or failed.",
-		}, []string{"outcome"}),
-		last: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "overlayd_lookup_retention_success_seconds", Help: "Unix time of this node's last round of retention that succeeded.",
-		}),
+			Name: "overlayd_lookup_retention_rounds_total", Help: "Rounds of retention by this node, by database, and by outcome: done or failed.",
+		}, []string{"database", "outcome"}),
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "overlayd_lookup_retention_success_seconds", Help: "Unix time of this node's last round of retention that succeeded, by database; 0: there was none.",
+		}, []string{"database"}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "overlayd_lookup_oldest_watermark", Help: "Smallest watermark that a session of the feed is still promised, when this node last asked.",
 		}, []string{"feed"}),
-	}
-	for _, outcome := range []string{"done", "failed"} {
-		m.rounds.WithLabelValues(outcome)
 	}
 	if r == nil {
 		return m, nil
@@ -394,12 +391,20 @@ func newKeptMetrics(r prometheus.Registerer) (*keptMetrics, error) {
 	return m, nil
 }
 
-func (m *keptMetrics) count(done Retained, success bool) {
+// begin shows the series of a database from the start: one in which no round has succeeded yet is seen by it.
+func (m *keptMetrics) begin(database string) {
+	m.last.WithLabelValues(database)
+	for _, outcome := range []string{"done", "failed"} {
+		m.rounds.WithLabelValues(database, outcome)
+	}
+}
+
+func (m *keptMetrics) count(database string, done Retained, success bool) {
 	m.removed.WithLabelValues("session").Add(float64(done.Sessions))
 	m.removed.WithLabelValues("void").Add(float64(done.Void))
 	m.removed.WithLabelValues("manifest").Add(float64(done.Manifests))
 	if success {
-		m.rounds.WithLabelValues("done").Inc()
-		m.last.SetToCurrentTime()
+		m.rounds.WithLabelValues(database, "done").Inc()
+		m.last.WithLabelValues(database).SetToCurrentTime()
 	}
 }

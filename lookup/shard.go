@@ -113,6 +113,7 @@ func (p *Provider) openShards(ctx context.Context, c Config, limits Quotas) erro
 			return err
 		}
 		p.born[d.databaseID.String()] = d
+		p.kept.begin(d.label())
 	}
 	return p.recall(ctx)
 }
@@ -158,6 +159,23 @@ func (p *Provider) recall(ctx context.Context) error {
 		return fmt.Errorf("lookup: read where services live: %w", err)
 	}
 	return nil
+}
+
+// each asks all databases at once, and waits for all.
+func (p *Provider) each(ask func(i int, d *shard)) {
+	var asked sync.WaitGroup
+	for i, d := range p.shards {
+		asked.Go(func() { ask(i, d) })
+	}
+	asked.Wait()
+}
+
+// label is the database in metrics and the log.
+func (p *shard) label() string {
+	if p == p.main {
+		return "main"
+	}
+	return p.databaseID.String()
 }
 
 // homeOf is the shard of a feed.
@@ -222,7 +240,7 @@ func (p *shard) reach(ctx context.Context, ask func(ctx context.Context) error) 
 	case ctx.Err() == nil:
 		p.seen.away = time.Now()
 		if away.IsZero() {
-			p.log.WarnContext(ctx, "a database does not answer: its feeds are unavailable, and the manifest names the epochs they had", "database", p.databaseID.String(), "feeds", p.named, "cause", err.Error())
+			p.log.WarnContext(ctx, "a database does not answer: its feeds are unavailable, and the manifest names the epochs they had", "database", p.label(), "feeds", p.named, "cause", err.Error())
 		}
 	}
 	return err

@@ -237,19 +237,11 @@ func TestD1_EachDatabaseForgets(t *testing.T) {
 // TestD2_ADatabaseThatIsAway: its feeds are unavailable, the others go on as if it were there, and when it is back nothing is lost.
 func TestD2_ADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"cut", "hung"} {
+	for _, how := range []string{cutOff, standsStill} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			h := homes{feedMain: pgtest.New(t), feedPrices: pgtest.New(t)}
-			direct := h[feedPrices]
-			var leave, comeBack func()
-			if how == "cut" {
-				db, way := over(t, direct)
-				h[feedPrices], leave, comeBack = db, way.cut, way.mend
-			} else {
-				db, way := through(t, direct)
-				h[feedPrices], leave, comeBack = db, way.mu.Lock, way.mu.Unlock
-			}
+			leave, comeBack := h.severable(t, how, feedPrices)
 			x := h.serve(t, setup{quotas: Quotas{Requests: 2}}, feedPrices)
 			x.provider.within = 8 * time.Second
 			for _, feed := range []string{feedMain, feedPrices} {
@@ -315,7 +307,7 @@ func TestD2_ADatabaseThatIsAway(t *testing.T) {
 			if r.status != http.StatusOK {
 				r.refused(t, wire.Expired) // the close that was not answered may have come through
 			}
-			if how == "cut" && r.status != http.StatusOK {
+			if how == cutOff && r.status != http.StatusOK {
 				t.Errorf("%s", r.body)
 			}
 			x.in(feedPrices).append(mint("after", 0).put(genre(0), ""))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
@@ -38,6 +39,7 @@ type site struct {
 	stores map[string]*livefeed.Store
 	feeds  map[string]*livefeed.Feed
 	pools  map[string]*pgxpool.Pool
+	traced map[string]pgx.QueryTracer
 }
 
 // servicesOf are those of a feed: a public one, and one for those it admits.
@@ -54,7 +56,7 @@ func servicesOf(feed string) []Service {
 // serve starts a node on the databases, those besides the main one in the order given.
 func (h homes) serve(t *testing.T, s setup, elsewhere ...string) *site {
 	t.Helper()
-	x := &site{stores: map[string]*livefeed.Store{}, feeds: map[string]*livefeed.Feed{}, pools: map[string]*pgxpool.Pool{}}
+	x := &site{stores: map[string]*livefeed.Store{}, feeds: map[string]*livefeed.Feed{}, pools: map[string]*pgxpool.Pool{}, traced: s.tracers}
 	s.db = h[feedMain]
 	if s.services == nil {
 		for _, feed := range append([]string{feedMain}, elsewhere...) {
@@ -94,7 +96,7 @@ func (h homes) elsewhere(t *testing.T, ctx context.Context, x *site, feeds ...st
 	t.Helper()
 	var list []Database
 	for _, feed := range feeds {
-		p := pool(t, h[feed].URL, 8, nil)
+		p := pool(t, h[feed].URL, 8, x.traced[feed])
 		store, err := livefeed.NewStore(ctx, livefeed.Config{Pool: p, Writer: p})
 		if err != nil {
 			t.Fatal(err)
@@ -212,6 +214,25 @@ func (b *bridge) mend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.down = false
+}
+
+// The ways in which a database is away.
+const (
+	cutOff      = "cut"  // connections break, and new ones are refused
+	standsStill = "hung" // connections stand, and nothing passes
+)
+
+// severable returns the database of a feed as it can be away, and puts it in the other's place.
+func (h homes) severable(t *testing.T, how, feed string) (leave, comeBack func()) {
+	t.Helper()
+	if how == cutOff {
+		db, way := over(t, h[feed])
+		h[feed] = db
+		return way.cut, way.mend
+	}
+	db, way := through(t, h[feed])
+	h[feed] = db
+	return way.mu.Lock, way.mu.Unlock
 }
 
 // prefix is the clear part of a session id: its mode and its database.
