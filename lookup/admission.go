@@ -17,13 +17,13 @@ import (
 // bound tells every feed under what limits its groups must be deliverable, so that a group that no client could ever
 // receive is refused when it is appended (conformance row L6). Limits that a service had before stay in force while a
 // session opened under them may live.
-func (p *Provider) bound(ctx context.Context) error {
+func (p *shard) bound(ctx context.Context) error {
 	for id, feed := range p.feeds {
 		var limits []livefeed.AdmissionLimit
 		longest := uint64(0)
 		for _, name := range p.names {
 			s := p.services[name]
-			if s.feed.ID() != id {
+			if s.shard != p || s.feed.ID() != id {
 				continue
 			}
 			envelope, observation := p.worst(s)
@@ -52,7 +52,7 @@ func (p *Provider) bound(ctx context.Context) error {
 
 // worst returns the greatest size of a batch holding one group without observations, and of one observation without its
 // BEEF, context, reason and context id.
-func (p *Provider) worst(s *service) (envelope, observation int) {
+func (p *shard) worst(s *service) (envelope, observation int) {
 	const epochSize = 64 // an epoch is a Hex32
 	var anyone [33]byte
 	scope := p.scope(s, "", nil, wire.QueryDigest(s.Name, canon.Obj()))
@@ -86,7 +86,7 @@ func (p *Provider) worst(s *service) (envelope, observation int) {
 
 // former are the limits that no service has any more but that a session may still be read under: until the last session
 // of the feed has expired, and as long as a session opened a moment ago could live.
-func (p *Provider) former(ctx context.Context, feed *livefeed.Feed, current []livefeed.AdmissionLimit, longest uint64) ([]livefeed.AdmissionLimit, error) {
+func (p *shard) former(ctx context.Context, feed *livefeed.Feed, current []livefeed.AdmissionLimit, longest uint64) ([]livefeed.AdmissionLimit, error) {
 	before, err := feed.Limits(ctx, p.pool)
 	if err != nil {
 		return nil, fmt.Errorf("lookup: read the admission limits of feed %s: %w", feed.Name(), err)

@@ -98,7 +98,8 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	}
 	p.at(beforeGate)
 	failpoint.Hit(failpoint.BeforeGate)
-	verdict, err := p.gate(ctx, out.session, out.disclosed, out.evidence)
+	home := out.session.shard
+	verdict, err := home.gate(ctx, out.session, out.disclosed, out.evidence)
 	if err != nil {
 		return err
 	}
@@ -108,11 +109,11 @@ func (p *Provider) pass(ctx context.Context, out *answer) error {
 	}
 	if errors.Is(r, errProhibited) || errors.Is(r, errNarrowed) {
 		// What it was promised can not be sent again, so it is over, also if the prohibition is lifted or the reader is back.
-		list, err := p.end(ctx, p.pool, stateReset, `s.id = $2`, out.session.digest[:])
+		list, err := home.end(ctx, home.pool, stateReset, `s.id = $2`, out.session.digest[:])
 		if err != nil {
 			return fmt.Errorf("lookup: reset a session: %w", err)
 		}
-		p.told(list)
+		home.told(list)
 	}
 	return r
 }

@@ -76,7 +76,7 @@ func (p *Provider) offered(ctx context.Context, name string, principal *[33]byte
 		return s, nil, nil
 	}
 	var grant int64
-	err := p.pool.QueryRow(ctx, `select id from service_grant where service = $1 and identity = $2`, name, principal[:]).Scan(&grant)
+	err := s.shard.pool.QueryRow(ctx, `select id from service_grant where service = $1 and identity = $2`, name, principal[:]).Scan(&grant)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil, outside
 	}
@@ -108,9 +108,16 @@ func (p *Provider) visible(ctx context.Context, principal *[33]byte) ([]string, 
 	var names []string
 	for _, name := range p.names {
 		if p.services[name].Hidden {
-			_, _, err := p.offered(ctx, name, principal)
+			home := p.services[name].shard
+			err := home.reach(ctx, func(ctx context.Context) error {
+				_, _, err := p.offered(ctx, name, principal)
+				return err
+			})
 			if r, ok := errors.AsType[*refusal](err); ok && r.public.Code == wire.NotFound {
 				continue
+			}
+			if err != nil && home != p.main && ctx.Err() == nil {
+				continue // who is admitted is not known now, and it can not be opened now
 			}
 			if err != nil {
 				return nil, err
@@ -122,7 +129,7 @@ func (p *Provider) visible(ctx context.Context, principal *[33]byte) ([]string, 
 }
 
 // access names the evaluated policy and the caller's partition, disclosing neither key nor grant (BRC-192 s1).
-func (p *Provider) access(s *service, principal *[33]byte) string {
+func (p *shard) access(s *service, principal *[33]byte) string {
 	if principal == nil {
 		return "public"
 	}

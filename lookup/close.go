@@ -29,12 +29,13 @@ func (p *Provider) close(c echo.Context) error {
 			return answer{}, r
 		}
 		if digest, ok := p.sessionDigest(message.Session); ok {
-			list, err := p.end(ctx, p.pool, stateClosed, `s.id = $2 and s.principal is not distinct from $3`,
+			d := p.bearing(message.Session)
+			list, err := d.end(ctx, d.pool, stateClosed, `s.id = $2 and s.principal is not distinct from $3`,
 				digest[:], bytesOf(in.principal()))
 			if err != nil {
 				return answer{}, fmt.Errorf("lookup: close a session: %w", err)
 			}
-			p.told(list)
+			d.told(list)
 		}
 		return answer{status: http.StatusOK, built: built{body: closed}}, nil
 	})

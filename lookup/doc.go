@@ -42,6 +42,15 @@
 // it: its scope, its ids and its cursors keep the epoch's name. The witness of this node is told how far each ledger has come,
 // so that a database that lost an Open, an end, a grant or a revocation is known by it.
 //
+// # Databases
+//
+// A feed may have a database of its own ([Config.Databases]). There is one shard a database, and everything of a feed is on one:
+// rows, log, fences, sessions, ledger, grants, prohibitions, the floor and its pins, retention's rounds, the witness. The main
+// one also has what belongs to the whole: the manifests, which a shard copies when a session first names one, the
+// secrets of authenticated sessions, and the record of what lives where ([Settle]). An Open goes where its service lives, a
+// Read or Close where the session id says. While a database is away the manifest names the epochs that were last seen in it;
+// a hidden service of it is left out. To start, a node must reach them all.
+//
 // # A request
 //
 //	receive -> accept -> parse -> (fence | quotas, load) -> build -> gate -> seal -> gate -> write
@@ -87,6 +96,10 @@
 //     signed), one that finds a group one read, its evidence unless somebody was served it before, and as many gates; gates, loads
 //     and evidence of the same moment share statements.
 //   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
+//   - D1: what a request on a feed reads and writes is in the feed's database, and every node finds it there.
+//   - D2: a database that is away or hangs makes its own feeds unavailable; nothing of the others fails or waits for it.
+//   - D3: feeds and services live where they began, and all nodes have one main database: what says otherwise is refused before
+//     anything is made, recorded or served.
 //   - A1: a request that carries any part of an authentication is valid or refused; a session never changes its mode.
 //   - A5: a row that is prohibited is in no body whose gate began after the prohibition; the session that needed it is reset.
 //   - A7: what somebody who is no longer among a row's readers was promised of it is in no body whose gate began after that.
@@ -97,9 +110,9 @@
 // # Goroutines
 //
 // A request runs on its own goroutine. What requests of the same moment ask together (gates, loads, evidence) is asked by at most
-// two goroutines for each of the three; each ends when nobody waits, and its statement is given up when all who asked have left.
-// Run blocks in its caller's, and has one beside it that does the rounds of retention, on the pool and one connection of its own
-// that holds the lock.
+// two goroutines for each of the three and each database; each ends when nobody waits, and its statement is given up when all who
+// asked have left. Run blocks in its caller's, and has two beside it for each database: one that does the rounds of retention, on
+// the pool and one connection of its own that holds the lock, and one that reads the gauges.
 //
 // # Failure
 //

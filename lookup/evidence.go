@@ -51,10 +51,10 @@ func needs(groups []*draft) map[[32]byte]int {
 }
 
 // keptOf takes what is kept of what is needed, and returns the question for the rest.
-func (p *Provider) keptOf(feed *livefeed.Feed, want map[[32]byte]int) (*evidence, evidenceQuestion, error) {
+func (p *shard) keptOf(feed *livefeed.Feed, want map[[32]byte]int) (*evidence, evidenceQuestion, error) {
 	e, q := &evidence{}, evidenceQuestion{feed: feed}
 	for sum, size := range want {
-		text, ok := p.encoded.get(sum)
+		text, ok := p.encoded.get(p.stored(sum))
 		switch {
 		case !ok:
 			q.sums = append(q.sums, sum)
@@ -76,7 +76,7 @@ func (p *Provider) keptOf(feed *livefeed.Feed, want map[[32]byte]int) (*evidence
 var errEvidence = refuseReset(errors.New("stored evidence is missing or has another size"))
 
 // pageEvidence reads what snapshot groups need.
-func (p *Provider) pageEvidence(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, groups []*draft) (*evidence, error) {
+func (p *shard) pageEvidence(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, groups []*draft) (*evidence, error) {
 	want := needs(groups)
 	e, rest, err := p.keptOf(feed, want)
 	if err != nil || len(rest.sums) == 0 {
@@ -94,7 +94,7 @@ func (p *Provider) pageEvidence(ctx context.Context, q livefeed.Querier, feed *l
 }
 
 // liveEvidence reads what live groups need, along with whoever needs any at the same moment.
-func (p *Provider) liveEvidence(ctx context.Context, feed *livefeed.Feed, groups []*draft) (*evidence, error) {
+func (p *shard) liveEvidence(ctx context.Context, feed *livefeed.Feed, groups []*draft) (*evidence, error) {
 	want := needs(groups)
 	e, rest, err := p.keptOf(feed, want)
 	if err != nil || len(rest.sums) == 0 {
@@ -127,7 +127,7 @@ type evidenceAnswer struct {
 }
 
 // readEvidence reads what many bodies need, each BEEF once. What was read for those who asked before is not read again.
-func (p *Provider) readEvidence(ctx context.Context, q livefeed.Querier, questions []evidenceQuestion) ([]evidenceAnswer, error) {
+func (p *shard) readEvidence(ctx context.Context, q livefeed.Querier, questions []evidenceQuestion) ([]evidenceAnswer, error) {
 	all := evidenceAnswer{text: make(map[[32]byte][]byte), before: make(map[[32]byte]bool)}
 	var rest [][32]byte
 	asked := make(map[[32]byte]struct{})
@@ -137,7 +137,7 @@ func (p *Provider) readEvidence(ctx context.Context, q livefeed.Querier, questio
 				continue
 			}
 			asked[sum] = struct{}{}
-			if text, ok := p.encoded.get(sum); ok {
+			if text, ok := p.encoded.get(p.stored(sum)); ok {
 				all.text[sum], all.before[sum] = text, true
 			} else {
 				rest = append(rest, sum)
@@ -152,7 +152,7 @@ func (p *Provider) readEvidence(ctx context.Context, q livefeed.Querier, questio
 		for sum, b := range blobs {
 			text := base64.StdEncoding.AppendEncode(make([]byte, 0, base64Size(len(b))), b)
 			all.text[sum] = text
-			p.encoded.put(sum, text, len(text)+evidenceOverhead)
+			p.encoded.put(p.stored(sum), text, len(text)+evidenceOverhead)
 		}
 	}
 	answers := make([]evidenceAnswer, len(questions))

@@ -36,7 +36,7 @@ func TestW5_EvidenceIsReadOnceForAll(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "all need it", func() bool {
-		waiting, flying := n.provider.reads.queued()
+		waiting, flying := n.provider.main.reads.queued()
 		return waiting == readers-batchesAtOnce && flying == batchesAtOnce
 	})
 	unlock()
@@ -86,7 +86,7 @@ func TestL10_KeptEvidenceIsAskedFor(t *testing.T) {
 func TestW5_SessionsLoadedTogether(t *testing.T) {
 	t.Parallel()
 	n := start(t, setup{})
-	p := n.provider
+	p := n.provider.main
 	jazz, rock, strange := n.open(ask{query: `{"match":{"genre":"jazz"}}`}), n.open(ask{query: `{"match":{"genre":"rock"}}`}), n.open(ask{})
 	digest := func(id string) [32]byte { d, _ := p.sessionDigest(id); return d }
 	of := digest(strange.Session)

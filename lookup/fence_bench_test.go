@@ -127,7 +127,7 @@ func (n *node) fenceBuffers(b testing.TB) int {
 		b.Fatal(err)
 	}
 	defer conn.Release()
-	fences := n.provider.fences
+	fences := n.provider.main.fences
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		key := fences.Key("s", "", newID())
 		if _, _, err := fences.Find(ctx, tx, key); err != nil {

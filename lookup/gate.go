@@ -62,7 +62,7 @@ const gateAsk = `select u.n, s.state, ` + now + `, s.expires_at, ` + granted + `
 		or exists (select from row_audience a where a.feed_id = s.feed_id and a.seq > s.w) as look offset 0) l`
 
 // askGates puts the question for each of many bodies, in one statement.
-func (p *Provider) askGates(ctx context.Context, q livefeed.Querier, questions []gateQuestion) ([]gate, error) {
+func (p *shard) askGates(ctx context.Context, q livefeed.Querier, questions []gateQuestion) ([]gate, error) {
 	ids, disclosed, evidence := make([][]byte, len(questions)), make([][]byte, len(questions)), make([][]byte, len(questions))
 	for i := range questions {
 		ids[i], disclosed[i], evidence[i] = questions[i].session[:], nonNil(questions[i].disclosed), nonNil(questions[i].evidence)
@@ -97,7 +97,7 @@ func nonNil(list []byte) []byte {
 }
 
 // gate asks, along with whoever asks at the same moment, and in a snapshot that lies after that moment.
-func (p *Provider) gate(ctx context.Context, s *session, disclosed, evidence []byte) (gate, error) {
+func (p *shard) gate(ctx context.Context, s *session, disclosed, evidence []byte) (gate, error) {
 	g, err := p.gates.ask(ctx, gateQuestion{session: s.digest, disclosed: disclosed, evidence: evidence})
 	if err != nil {
 		return gate{}, err

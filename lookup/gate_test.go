@@ -28,7 +28,7 @@ func (n *node) loaded(id string) *session {
 	if !ok {
 		n.t.Fatalf("%q names no session", id)
 	}
-	s, err := n.provider.load(context.Background(), id, digest)
+	s, err := n.provider.main.load(context.Background(), id, digest)
 	if err != nil || s == nil {
 		n.t.Fatalf("%v, %v", s, err)
 	}
@@ -45,7 +45,7 @@ func (b *batcher[Q, A]) queued() (waiting, flying int) {
 // held keeps every statement of the gate at a moment until release is called; sizes counts the questions of those that follow.
 func (n *node) held(at moment, s *session) (sizes func() []int, release func()) {
 	n.t.Helper()
-	gates := n.provider.gates
+	gates := n.provider.main.gates
 	open := make(chan struct{})
 	var came atomic.Int32
 	n.during(at, func() {
@@ -54,7 +54,7 @@ func (n *node) held(at moment, s *session) (sizes func() []int, release func()) 
 	})
 	var first sync.WaitGroup
 	for i := range batchesAtOnce {
-		first.Go(func() { _, _ = n.provider.gate(context.Background(), s, nil, nil) })
+		first.Go(func() { _, _ = n.provider.main.gate(context.Background(), s, nil, nil) })
 		testkit.Eventually(n.t, "a statement of the gate is held", func() bool { return came.Load() == int32(i+1) })
 	}
 	var mu sync.Mutex
@@ -142,7 +142,7 @@ func fates(t *testing.T) (n *node, sessions map[string]*session, questions map[s
 func TestA6_GatesAskedTogetherHaveTheirOwnVerdicts(t *testing.T) {
 	t.Parallel()
 	n, sessions, questions, want := fates(t)
-	p := n.provider
+	p := n.provider.main
 	sizes, release := n.held(gateAnswered, sessions["open"])
 	const each = 5
 	var all sync.WaitGroup
@@ -183,13 +183,13 @@ func TestA6_NoGateHasAnOlderSnapshot(t *testing.T) {
 			}
 			verdict := make(chan gate, 1)
 			go func() {
-				g, err := n.provider.gate(context.Background(), s, point[:], nil)
+				g, err := n.provider.main.gate(context.Background(), s, point[:], nil)
 				if err != nil {
 					t.Error(err)
 				}
 				verdict <- g
 			}()
-			testkit.Eventually(t, "it waits", func() bool { waiting, _ := n.provider.gates.queued(); return waiting == 1 })
+			testkit.Eventually(t, "it waits", func() bool { waiting, _ := n.provider.main.gates.queued(); return waiting == 1 })
 			if at == gateAsked {
 				n.prohibit(c) // committed after the question, before any statement: it may be known, and here it is
 			}
@@ -206,7 +206,7 @@ func TestA6_NoGateHasAnOlderSnapshot(t *testing.T) {
 func TestA6_WhoLeavesTheGateHurtsNobody(t *testing.T) {
 	t.Parallel()
 	n := start(t, setup{})
-	p := n.provider
+	p := n.provider.main
 	s := n.loaded(n.open(ask{}).Session)
 	_, release := n.held(gateAnswered, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -281,7 +281,7 @@ func (n *node) blocked(count int) (backends []int) {
 func TestA6_AFailedStatementIsAskedOneByOne(t *testing.T) {
 	t.Parallel()
 	n, sessions, questions, want := fates(t)
-	p := n.provider
+	p := n.provider.main
 	_, release := n.held(gateAnswered, sessions["open"])
 	var all sync.WaitGroup
 	for fate, q := range questions {
@@ -318,8 +318,8 @@ func TestA6_VerdictsAreNotMixedUp(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	var told, left, statements atomic.Int32
-	sent := n.provider.gates.sent
-	n.provider.gates.sent = func(k int) { statements.Add(1); sent(k) }
+	sent := n.provider.main.gates.sent
+	n.provider.main.gates.sent = func(k int) { statements.Add(1); sent(k) }
 	for i := range 64 {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
@@ -329,7 +329,7 @@ func TestA6_VerdictsAreNotMixedUp(t *testing.T) {
 				if r.IntN(4) == 0 {
 					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(r.IntN(3000))*time.Microsecond)
 				}
-				g, err := n.provider.gate(ctx, sessions[fate], questions[fate].disclosed, questions[fate].evidence)
+				g, err := n.provider.main.gate(ctx, sessions[fate], questions[fate].disclosed, questions[fate].evidence)
 				cancel()
 				switch g.now = 0; {
 				case err != nil && ctx.Err() == context.DeadlineExceeded:
@@ -343,7 +343,7 @@ func TestA6_VerdictsAreNotMixedUp(t *testing.T) {
 		})
 	}
 	all.Wait()
-	testkit.Eventually(t, "nobody asks", func() bool { waiting, flying := n.provider.gates.queued(); return waiting+flying == 0 })
+	testkit.Eventually(t, "nobody asks", func() bool { waiting, flying := n.provider.main.gates.queued(); return waiting+flying == 0 })
 	t.Logf("%d verdicts in %d statements, %d left", told.Load(), statements.Load(), left.Load())
 	if told.Load() < 1000 {
 		t.Fatal("nothing was shown")

@@ -146,17 +146,17 @@ func (c *goldenCase) session(t *testing.T, n *node, query json.RawMessage) *sess
 		digest: sha256.Sum256([]byte(id)), id: id, feed: n.feed, state: stateOpen, service: testService, epoch: cut.Epoch,
 		w: cut.W, wTag: cut.Tag, t: 1_700_000_000, expiresAt: 1_700_003_600, replayUntil: 1_700_004_200,
 		most: service.most(), viewer: viewer{query: checked, reader: reader}, principal: reader,
-		voice: newVoice(n.provider.scope(service, cut.Epoch, reader, wire.QueryDigest(testService, value))),
+		voice: newVoice(n.provider.main.scope(service, cut.Epoch, reader, wire.QueryDigest(testService, value))),
 	}
 }
 
 func (c *goldenCase) snapshot(t *testing.T, n *node, s *session) []byte {
 	t.Helper()
-	pg, err := n.provider.cutPage(t.Context(), n.pool, s, 0, s.most)
+	pg, err := n.provider.main.cutPage(t.Context(), n.pool, s, 0, s.most)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := n.provider.finishPage(t.Context(), n.pool, n.feed, pg, s.w, n.room())
+	out, err := n.provider.main.finishPage(t.Context(), n.pool, n.feed, pg, s.w, n.room())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func (c *goldenCase) snapshot(t *testing.T, n *node, s *session) []byte {
 
 func (c *goldenCase) live(t *testing.T, n *node, s *session) []byte {
 	t.Helper()
-	at, r := n.provider.newTail(s, position{live: true, after: s.w, tag: s.wTag}, s.most)
+	at, r := n.provider.main.newTail(s, position{live: true, after: s.w, tag: s.wTag}, s.most)
 	if r != nil {
 		t.Fatal(r)
 	}
@@ -173,10 +173,10 @@ func (c *goldenCase) live(t *testing.T, n *node, s *session) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.provider.advance(t.Context(), s, at, selectors, false); err != nil {
+	if _, err := n.provider.main.advance(t.Context(), s, at, selectors, false); err != nil {
 		t.Fatal(err)
 	}
-	out, err := n.provider.finish(t.Context(), s, at, n.room())
+	out, err := n.provider.main.finish(t.Context(), s, at, n.room())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,9 @@ type setup struct {
 	rules     []Rules
 	quotas    Quotas // zero fields: so large that no test meets them by accident
 	extractor echo.IPExtractor
-	tracer    pgx.QueryTracer // of the pool; nil: none
+	tracer    pgx.QueryTracer            // of the pool; nil: none
+	tracers   map[string]pgx.QueryTracer // of the pools of databases besides the main one, by feed
+	config    func(*Config)              // the last word, if it is set
 }
 
 const testService = "ls_catalogue"
@@ -114,11 +116,15 @@ func start(t testing.TB, s setup) *node {
 	if s.retention == (Retention{}) {
 		s.retention.Every = -1
 	}
-	n.provider, err = New(ctx, Config{
+	config := Config{
 		Retention: s.retention, Rules: s.rules,
 		Store: n.store, Pool: n.pool, BaseURL: n.base, LocalDevelopment: true, Chain: testChain(), Identity: s.identity,
 		Services: s.services, ManifestSeconds: s.manifest, Quotas: roomy(s.quotas), Log: log, Origin: s.origins, Metrics: n.metrics,
-	})
+	}
+	if s.config != nil {
+		s.config(&config)
+	}
+	n.provider, err = New(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}

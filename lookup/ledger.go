@@ -47,7 +47,7 @@ type ended struct {
 }
 
 // end runs endSessions and returns what it ended; announce it with [Provider.told] once it is committed.
-func (p *Provider) end(ctx context.Context, q livefeed.Querier, to state, condition string, args ...any) ([]ended, error) {
+func (p *shard) end(ctx context.Context, q livefeed.Querier, to state, condition string, args ...any) ([]ended, error) {
 	failpoint.Hit(failpoint.EndAsked)
 	rows, err := q.Query(ctx, endSessions(condition), append([]any{to}, args...)...)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *Provider) end(ctx context.Context, q livefeed.Querier, to state, condit
 const sessionRows = 50
 
 // told wakes the polls of sessions whose end is committed.
-func (p *Provider) told(list []ended) {
+func (p *shard) told(list []ended) {
 	failpoint.Hit(failpoint.EndCommitted)
 	p.source.Removed(sessionRows * int64(len(list)))
 	for _, e := range list {
@@ -79,12 +79,12 @@ func (p *Provider) told(list []ended) {
 
 // marked remembers how far a service's ledger has come, once that is committed: a database that says less has lost
 // something this node was promised (conformance row O12).
-func (p *Provider) marked(feed int32, service string, changes uint64) {
+func (p *shard) marked(feed int32, service string, changes uint64) {
 	p.source.Marked(livefeed.Mark{Feed: feed, Name: service, Value: changes})
 }
 
 // marks reads how far every ledger has come.
-func (p *Provider) marks(ctx context.Context, q livefeed.Querier) ([]livefeed.Mark, error) {
+func (p *shard) marks(ctx context.Context, q livefeed.Querier) ([]livefeed.Mark, error) {
 	rows, err := q.Query(ctx, `select feed_id, service, changes from lookup_ledger`)
 	if err != nil {
 		return nil, fmt.Errorf("lookup: read the ledger: %w", err)
@@ -101,7 +101,7 @@ func (p *Provider) marks(ctx context.Context, q livefeed.Querier) ([]livefeed.Ma
 }
 
 // note counts a change of who may read a service in its ledger, as the last statement of the transaction that makes it.
-func (p *Provider) note(ctx context.Context, q livefeed.Querier, s *service) (changes uint64, err error) {
+func (p *shard) note(ctx context.Context, q livefeed.Querier, s *service) (changes uint64, err error) {
 	err = q.QueryRow(ctx, `insert into lookup_ledger as l (feed_id, service, changes) values ($1, $2, 1)
 		on conflict (feed_id, service) do update set changes = l.changes + 1 returning changes`, s.feed.ID(), s.Name).Scan(&changes)
 	return changes, err
@@ -120,7 +120,7 @@ const ledgerOpen = `insert into lookup_ledger as l (feed_id, service, changes, s
 // enter counts a new session in the ledger, unless its watermark w was compacted away meanwhile, which is Reset (conformance
 // row O7; the Open's pin holds that off, and this is asked all the same), or it would be above maxSessions or maxBytes:
 // errOverQuota. It is the last statement of the Open's transaction.
-func (p *Provider) enter(ctx context.Context, tx pgx.Tx, feed int32, service string, w uint64, bytes, maxSessions, maxBytes int64) (changes uint64, err error) {
+func (p *shard) enter(ctx context.Context, tx pgx.Tx, feed int32, service string, w uint64, bytes, maxSessions, maxBytes int64) (changes uint64, err error) {
 	err = tx.QueryRow(ctx, ledgerOpen, feed, service, bytes, maxSessions, maxBytes, int64(w)).Scan(&changes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		var gone bool

@@ -30,7 +30,7 @@ type tail struct {
 	full         bool     // the next relevant group does not fit
 }
 
-func (p *Provider) newTail(s *session, from position, limits wire.Limits) (*tail, *refusal) {
+func (p *shard) newTail(s *session, from position, limits wire.Limits) (*tail, *refusal) {
 	t := &tail{head: s.head(limits), start: from.after, at: from, headNow: from.after}
 	t.head.phase, t.head.complete = "live", true
 	t.head.cursor = p.cursors.seal(s.digest, s.epoch, from) // for its length
@@ -43,7 +43,7 @@ func (p *Provider) newTail(s *session, from position, limits wire.Limits) (*tail
 //
 // Every timer that was due is in the log before the head counts as reached, within the drain budget (BRC-193 s8). Woken is
 // what [livefeed.Feed.Follow] means by it: the waiter told of something after where the tail stands.
-func (p *Provider) advance(ctx context.Context, s *session, t *tail, selectors []livefeed.Selector, woken bool) (reached bool, err error) {
+func (p *shard) advance(ctx context.Context, s *session, t *tail, selectors []livefeed.Selector, woken bool) (reached bool, err error) {
 	drained := false
 	for ; t.examined < scanBudget && !t.full; woken = false {
 		chunk, err := s.feed.Follow(ctx, p.pool, livefeed.LogQuery{
@@ -77,7 +77,7 @@ func (p *Provider) advance(ctx context.Context, s *session, t *tail, selectors [
 }
 
 // take adds a chunk's relevant groups as long as they fit and moves the position over what was examined.
-func (p *Provider) take(ctx context.Context, s *session, t *tail, chunk livefeed.LogPage) error {
+func (p *shard) take(ctx context.Context, s *session, t *tail, chunk livefeed.LogPage) error {
 	var facts []fact
 	for i := range chunk.Groups {
 		g := &chunk.Groups[i]
@@ -113,7 +113,7 @@ func (p *Provider) take(ctx context.Context, s *session, t *tail, chunk livefeed
 }
 
 // stand puts the tail at a sequence whose tag has to be asked for.
-func (p *Provider) stand(ctx context.Context, s *session, t *tail, sequence uint64) error {
+func (p *shard) stand(ctx context.Context, s *session, t *tail, sequence uint64) error {
 	tag, err := s.feed.TagAt(ctx, p.pool, sequence)
 	if err != nil {
 		return fmt.Errorf("lookup: read a tag: %w", err)
@@ -123,7 +123,7 @@ func (p *Provider) stand(ctx context.Context, s *session, t *tail, sequence uint
 }
 
 // finish sets the watermarks and the cursor, fetches the evidence of the chosen groups and writes the body.
-func (p *Provider) finish(ctx context.Context, s *session, t *tail, r *room) (built, error) {
+func (p *shard) finish(ctx context.Context, s *session, t *tail, r *room) (built, error) {
 	last := t.start
 	if len(t.groups) > 0 {
 		last = t.groups[len(t.groups)-1].sequence

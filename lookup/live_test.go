@@ -400,11 +400,11 @@ func TestL9_EveryWrongCursorIsTheSameReset(t *testing.T) {
 	mineDigest := n.capability()
 	live := n.live(`{}`)
 	digest, _ := n.provider.sessionDigest(mine.Session)
-	s, err := n.provider.load(t.Context(), mine.Session, digest)
+	s, err := n.provider.main.load(t.Context(), mine.Session, digest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seal := func(p position) string { return n.provider.cursors.seal(digest, s.epoch, p) }
+	seal := func(p position) string { return n.provider.main.cursors.seal(digest, s.epoch, p) }
 	foreign := cursorSealer{secret: make([]byte, 32)}.seal(digest, s.epoch, position{live: true, after: s.w, tag: s.wTag})
 	flip := func(i int) string {
 		b := []byte(mine.Cursor)
@@ -420,7 +420,7 @@ func TestL9_EveryWrongCursorIsTheSameReset(t *testing.T) {
 		"another session's": other.Cursor, "another session's live one": live.Cursor,
 		"tampered position": flip(5), "tampered phase": flip(0), "tampered mac": flip(40),
 		"truncated": mine.Cursor[:43], "longer": mine.Cursor + "A", "with newline": mine.Cursor[:20] + "\n" + mine.Cursor[20:],
-		"another deployment's": foreign, "another epoch's": n.provider.cursors.seal(digest, "other", position{live: true, after: s.w, tag: s.wTag}),
+		"another deployment's": foreign, "another epoch's": n.provider.main.cursors.seal(digest, "other", position{live: true, after: s.w, tag: s.wTag}),
 		"a version never made": seal(position{after: 1 << 40, tag: s.wTag}),
 		"text":                 "cursor", "unicode": "späť\x00",
 	} {

@@ -47,15 +47,16 @@ func (p *Provider) current(ctx context.Context, principal *[33]byte) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	content, err := p.content(ctx, p.pool, names)
+	pool := p.main.pool
+	content, err := p.content(ctx, pool, names)
 	if err != nil {
 		return nil, err
 	}
-	packet, err := p.newest(ctx, p.pool, content.digest)
+	packet, err := p.newest(ctx, pool, content)
 	if packet != nil || err != nil {
 		return packet, err
 	}
-	tx, err := p.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return nil, fmt.Errorf("lookup: begin a manifest: %w", err)
 	}
@@ -67,7 +68,7 @@ func (p *Provider) current(ctx context.Context, principal *[33]byte) ([]byte, er
 	if content, err = p.content(ctx, tx, names); err != nil {
 		return nil, err
 	}
-	if packet, err = p.newest(ctx, tx, content.digest); packet != nil || err != nil {
+	if packet, err = p.newest(ctx, tx, content); packet != nil || err != nil {
 		return packet, err
 	}
 	if packet, err = p.issue(ctx, tx, content); err != nil {
@@ -84,35 +85,34 @@ func (p *Provider) current(ctx context.Context, principal *[33]byte) ([]byte, er
 type content struct {
 	capabilities wire.Capabilities
 	digest       [32]byte
+	elsewhere    uint64 // the time of other databases than the one of the manifests, as far as it is known
 }
 
 func (p *Provider) content(ctx context.Context, q livefeed.Querier, names []string) (content, error) {
-	epochs, err := p.epochs(ctx, q)
-	if err != nil {
-		return content{}, err
+	epochs := make(map[*livefeed.Feed]string)
+	var elsewhere uint64
+	for _, d := range p.shards {
+		if d == p.main {
+			if _, err := d.epochsOf(ctx, q, epochs); err != nil {
+				return content{}, err
+			}
+			continue
+		}
+		latest, err := d.epochsOf(ctx, d.pool, epochs)
+		if err != nil {
+			return content{}, err
+		}
+		elsewhere = max(elsewhere, latest)
 	}
 	c := wire.Capabilities{Identity: p.identityHex, BaseURL: p.baseURL, Chain: p.chain}
 	named := make(map[string]string, len(names))
 	for _, name := range names {
 		s := p.services[name]
 		c.Services = append(c.Services, s.entry)
-		named[name] = epochs[s.feed.ID()]
+		named[name] = epochs[s.feed]
 	}
 	c.Extensions = []canon.Member{wire.EpochMember(named)}
-	return content{c, sha256.Sum256(c.Value().AppendCanonical(nil))}, nil
-}
-
-// epochs reads the epoch of every feed that is shown.
-func (p *Provider) epochs(ctx context.Context, q livefeed.Querier) (map[int32]string, error) {
-	epochs := make(map[int32]string, len(p.feeds))
-	for id, feed := range p.feeds {
-		cut, err := feed.Cut(ctx, q)
-		if err != nil {
-			return nil, fmt.Errorf("lookup: read the epoch of feed %s: %w", feed.Name(), err)
-		}
-		epochs[id] = cut.Epoch
-	}
-	return epochs, nil
+	return content{c, sha256.Sum256(c.Value().AppendCanonical(nil)), elsewhere}, nil
 }
 
 // manifestNow is the time by which manifests are issued and renewed: the database's clock, behind no feed's evaluated time, so
@@ -121,11 +121,11 @@ const manifestNow = `greatest(` + clock + `, (select coalesce(max(evaluated), 0)
 
 const clock = `floor(extract(epoch from clock_timestamp()))::bigint`
 
-func (p *Provider) newest(ctx context.Context, q livefeed.Querier, content [32]byte) ([]byte, error) {
+func (p *Provider) newest(ctx context.Context, q livefeed.Querier, c content) ([]byte, error) {
 	var packet []byte
 	err := q.QueryRow(ctx, `select packet from manifest
-		where content = $1 and issued_at <= (select `+manifestNow+`) and issued_at + (expires_at - issued_at) / 2 > (select `+manifestNow+`)
-		order by issued_at desc limit 1`, content[:]).Scan(&packet)
+		where content = $1 and issued_at <= (select greatest($2, `+manifestNow+`)) and issued_at + (expires_at - issued_at) / 2 > (select greatest($2, `+manifestNow+`))
+		order by issued_at desc limit 1`, c.digest[:], int64(c.elsewhere)).Scan(&packet)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -137,7 +137,7 @@ func (p *Provider) newest(ctx context.Context, q livefeed.Querier, content [32]b
 
 func (p *Provider) issue(ctx context.Context, tx pgx.Tx, c content) ([]byte, error) {
 	var issued uint64
-	if err := tx.QueryRow(ctx, `select `+manifestNow).Scan(&issued); err != nil {
+	if err := tx.QueryRow(ctx, `select greatest($1, `+manifestNow+`)`, int64(c.elsewhere)).Scan(&issued); err != nil {
 		return nil, fmt.Errorf("lookup: read the clock: %w", err)
 	}
 	c.capabilities.IssuedAt, c.capabilities.ExpiresAt = issued, issued+p.manifestSeconds
@@ -163,15 +163,22 @@ func (p *Provider) issue(ctx context.Context, tx pgx.Tx, c content) ([]byte, err
 // honour judges the manifest a new Open names: one that was issued here, is unexpired, and whose entry for the service is
 // what the service is now. It returns the epoch the manifest names for the service, and when it expires; whether the epoch is
 // the current one, and the manifest unexpired at T, is told where the snapshot is cut.
-func (p *Provider) honour(ctx context.Context, capability string, s *service) (epoch string, until uint64, err error) {
+func (p *shard) honour(ctx context.Context, capability string, s *service) (epoch string, until uint64, err error) {
 	digest, err := canon.ParseHex32(capability)
 	if err != nil {
 		return "", 0, refuse(wire.Invalid, textCapability).because(err)
 	}
 	var packet []byte
 	var expired bool
-	err = p.pool.QueryRow(ctx, `select m.packet, m.expires_at, m.expires_at <= `+now+`
-		from manifest m join feed_clock c on c.feed_id = $2 where m.digest = $1`, digest[:], s.feed.ID()).Scan(&packet, &until, &expired)
+	named := func() error {
+		return p.pool.QueryRow(ctx, `select m.packet, m.expires_at, m.expires_at <= `+now+`
+			from manifest m join feed_clock c on c.feed_id = $2 where m.digest = $1`, digest[:], s.feed.ID()).Scan(&packet, &until, &expired)
+	}
+	if err = named(); errors.Is(err, pgx.ErrNoRows) && p != p.main {
+		if err = p.adopt(ctx, digest); err == nil {
+			err = named()
+		}
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", 0, refuse(wire.ContextChanged, textUnknownCap)
 	}
@@ -197,6 +204,20 @@ func (p *Provider) honour(ctx context.Context, capability string, s *service) (e
 		}
 	}
 	return "", 0, refuse(wire.ContextChanged, textUnknownCap)
+}
+
+// adopt copies a manifest from the main database, which issued it, to the one where sessions will name it: it is kept there for
+// as long as they do, and another Open under it does not need the main database.
+func (p *shard) adopt(ctx context.Context, digest [32]byte) error {
+	var content, packet []byte
+	var issued, expires int64
+	err := p.main.pool.QueryRow(ctx, `select content, issued_at, expires_at, packet from manifest where digest = $1`, digest[:]).Scan(&content, &issued, &expires, &packet)
+	if err != nil {
+		return err
+	}
+	_, err = p.pool.Exec(ctx, `insert into manifest (digest, content, issued_at, expires_at, packet) values ($1, $2, $3, $4, $5)
+		on conflict do nothing`, digest[:], content, issued, expires, packet)
+	return err
 }
 
 func storedBody(packet []byte) (*wire.Capabilities, error) {

@@ -32,6 +32,7 @@ func (p *Provider) open(c echo.Context) error {
 		if r != nil {
 			return answer{}, r
 		}
+		p := p.serving(message.Service) // the rest is done where the service lives
 		o := &opening{
 			message: message,
 			key:     p.fences.Key(message.Service, in.principalHex(), message.RequestID),
@@ -44,6 +45,7 @@ func (p *Provider) open(c echo.Context) error {
 		if err != nil || again != nil {
 			return deref(again), err
 		}
+		in.slot.slots = p.slots
 		if err := in.slot.take(ctx); err != nil {
 			return answer{}, err
 		}
@@ -87,7 +89,7 @@ func deref(a *answer) answer {
 }
 
 // repeat answers an Open whose key is taken; nil when it is not.
-func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (*answer, error) {
+func (p *shard) repeat(ctx context.Context, q livefeed.Querier, o *opening) (*answer, error) {
 	fence, found, err := p.fences.Find(ctx, q, o.key)
 	if err != nil || !found {
 		return nil, err
@@ -120,7 +122,7 @@ func (p *Provider) repeat(ctx context.Context, q livefeed.Querier, o *opening) (
 }
 
 // admit judges a new Open: service, caller, manifest, epoch, required rules, query.
-func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
+func (p *shard) admit(ctx context.Context, in *inbound, o *opening) error {
 	service, grant, err := p.offered(ctx, o.message.Service, in.principal())
 	if err != nil {
 		return err
@@ -152,7 +154,7 @@ func (p *Provider) admit(ctx context.Context, in *inbound, o *opening) error {
 // begin opens the session: fence, cut, first page, session and saved body in one transaction on one connection. READ
 // COMMITTED is what makes a loser of the fence see the winner's row in its next statement; it also means that W, T and
 // "is a timer due" must come from one statement (DESIGN 3).
-func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
+func (p *shard) begin(ctx context.Context, o *opening) (answer, error) {
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return answer{}, fmt.Errorf("lookup: acquire a connection: %w", err)
@@ -204,7 +206,7 @@ func (p *Provider) begin(ctx context.Context, o *opening) (answer, error) {
 }
 
 // cut establishes T, S and W together and lays out the first page (BRC-193 s3, s8).
-func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, built, error) {
+func (p *shard) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, built, error) {
 	feed := o.service.feed
 	cut, err := feed.Cut(ctx, tx)
 	if err != nil {
@@ -242,6 +244,7 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, bu
 		return nil, built{}, err
 	}
 	s := &session{
+		shard:  p,
 		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, turn: cut.Turn, unbroken: true, capability: o.capability,
 		w: cut.W, wTag: cut.Tag, t: t, expiresAt: expiresAt, replayUntil: replayUntil,
 		maxRequest: o.service.MaxRequestBytes, most: o.service.most(), viewer: viewer{query: o.query, reader: o.principal},
@@ -268,7 +271,7 @@ func deadlines(t, sessionSeconds, replaySeconds uint64) (expiresAt, replayUntil 
 
 // store writes the session with its exact first body and the outpoints that it discloses, the time it told, and last what the
 // service now retains. It returns how far the service's ledger has come.
-func (p *Provider) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body, disclosed []byte) (changes uint64, err error) {
+func (p *shard) store(ctx context.Context, tx pgx.Tx, o *opening, s *session, body, disclosed []byte) (changes uint64, err error) {
 	capability, err := hex.DecodeString(s.capability)
 	if err != nil {
 		return 0, fmt.Errorf("lookup: capability digest: %w", err)

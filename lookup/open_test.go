@@ -372,7 +372,7 @@ func TestO15_FencesHoldKeyedDigestsOnly(t *testing.T) {
 	}
 	// Keyed: another database makes another fence of the same Open.
 	m := start(t, setup{db: pgtest.New(t)})
-	if n.provider.fences.Key(testService, "", a.id) == m.provider.fences.Key(testService, "", a.id) {
+	if n.provider.main.fences.Key(testService, "", a.id) == m.provider.main.fences.Key(testService, "", a.id) {
 		t.Fatal("two databases share a fence key")
 	}
 }

@@ -1,9 +1,12 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,20 +25,20 @@ func (p *Provider) Grant(ctx context.Context, service string, identity [33]byte)
 	}
 	s := p.services[service]
 	var changes uint64
-	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.shard.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `insert into service_grant (service, identity, granted_at) values ($1, $2, `+clock+`)
 			on conflict (service, identity) do nothing`, service, identity[:])
 		if changed = tag.RowsAffected() == 1; err != nil || !changed {
 			return err
 		}
-		changes, err = p.note(ctx, tx, s)
+		changes, err = s.shard.note(ctx, tx, s)
 		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("lookup: grant: %w", err)
 	}
 	if changed {
-		p.marked(s.feed.ID(), service, changes)
+		s.shard.marked(s.feed.ID(), service, changes)
 	}
 	return changed, nil
 }
@@ -49,27 +52,27 @@ func (p *Provider) Revoke(ctx context.Context, service string, identity [33]byte
 	s := p.services[service]
 	var list []ended
 	var changes uint64
-	err = pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.shard.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from service_grant where service = $1 and identity = $2`, service, identity[:])
 		if err != nil {
 			return err
 		}
 		changed = tag.RowsAffected() == 1
 		// A session whose Open is committing meanwhile is not seen here: the gate finds that its grant is gone.
-		list, err = p.end(ctx, tx, stateRevoked, `s.service = $2 and s.principal = $3 and s.grant_id is not null`, service, identity[:])
+		list, err = s.shard.end(ctx, tx, stateRevoked, `s.service = $2 and s.principal = $3 and s.grant_id is not null`, service, identity[:])
 		if err != nil || !changed {
 			return err
 		}
 		// A database that has lost a revocation must be known by it.
-		changes, err = p.note(ctx, tx, s)
+		changes, err = s.shard.note(ctx, tx, s)
 		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("lookup: revoke: %w", err)
 	}
-	p.told(list)
+	s.shard.told(list)
 	if changed {
-		p.marked(s.feed.ID(), service, changes)
+		s.shard.marked(s.feed.ID(), service, changes)
 	}
 	return changed, nil
 }
@@ -107,6 +110,23 @@ func (p *Provider) ListSessions(ctx context.Context, f SessionFilter) ([]Session
 	if f.Limit <= 0 || f.Limit > maxSessions {
 		f.Limit = maxSessions
 	}
+	homes := p.shards
+	if f.Service != "" {
+		homes = []*shard{p.serving(f.Service)}
+	}
+	var all []SessionInfo
+	for _, d := range homes {
+		list, err := d.listSessions(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	slices.SortFunc(all, func(a, b SessionInfo) int { return bytes.Compare(a.Ref[:], b.Ref[:]) })
+	return all[:min(len(all), f.Limit)], nil
+}
+
+func (p *shard) listSessions(ctx context.Context, f SessionFilter) ([]SessionInfo, error) {
 	rows, err := p.pool.Query(ctx, `select s.ref, s.service, s.principal, s.state, s.t, s.expires_at, s.expires_at <= `+now+`, s.turn < f.broken
 		from lookup_session s join feed_clock c on c.feed_id = s.feed_id join feed f on f.id = s.feed_id
 		where ($1 = '' or s.service = $1) and ($2::bytea is null or s.principal = $2) and s.ref > $3 order by s.ref limit $4`,
@@ -150,7 +170,7 @@ type SessionCount struct {
 
 // CountSessions counts a feed's sessions. It looks at every one that is open.
 func (p *Provider) CountSessions(ctx context.Context, feed string) (n SessionCount, err error) {
-	err = p.pool.QueryRow(ctx, `select count(*) filter (where s.expires_at > `+now+`), count(*) filter (where s.replay_until > `+now+`),
+	err = p.homeOf(feed).pool.QueryRow(ctx, `select count(*) filter (where s.expires_at > `+now+`), count(*) filter (where s.replay_until > `+now+`),
 			coalesce(min(s.w) filter (where s.replay_until > `+now+`), 0)
 		from lookup_session s join feed f on f.id = s.feed_id join feed_clock c on c.feed_id = f.id
 		where f.name = $1 and s.state = $2 and s.turn >= f.broken`, feed, stateOpen).Scan(&n.Open, &n.Pins, &n.Oldest)
@@ -162,10 +182,24 @@ func (p *Provider) CountSessions(ctx context.Context, feed string) (n SessionCou
 
 // RemoveSession revokes one session for ever, by its ref. It reports whether it was open.
 func (p *Provider) RemoveSession(ctx context.Context, ref uuid.UUID) (changed bool, err error) {
-	list, err := p.end(ctx, p.pool, stateRevoked, `s.ref = $2`, ref)
-	if err != nil {
-		return false, fmt.Errorf("lookup: remove a session: %w", err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var removed atomic.Bool
+	faults := make([]error, len(p.shards))
+	p.each(func(i int, d *shard) { // a ref does not say where
+		list, err := d.end(ctx, d.pool, stateRevoked, `s.ref = $2`, ref)
+		if err != nil {
+			faults[i] = fmt.Errorf("lookup: remove a session: %w", err)
+			return
+		}
+		d.told(list)
+		if len(list) == 1 {
+			removed.Store(true)
+			cancel() // it is in no other
+		}
+	})
+	if removed.Load() {
+		return true, nil
 	}
-	p.told(list)
-	return len(list) == 1, nil
+	return false, errors.Join(faults...)
 }

@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
-	"github.com/overlayd/overlayd/openfence"
 )
 
 // Service is one lookup service: a feed, the rules by which it is asked, and limits. Every number is shown in the manifest
@@ -49,12 +47,15 @@ const (
 
 // Config is what a provider needs. Store, Pool, BaseURL, Chain, Identity and Services are required.
 type Config struct {
-	Store  *livefeed.Store // must be running (Store.Run) while the provider answers
-	Pool   *pgxpool.Pool   // of the same database, made with livefeed.Configure
-	Chain  livefeed.Chain  // of every feed it shows
-	Rules  []Rules         // installed besides AttributesRules
-	Log    *slog.Logger    // nil: slog.Default()
-	Origin []string        // browser origins that are answered (CORS); none by default
+	Store *livefeed.Store // must be running (Store.Run) while the provider answers
+	Pool  *pgxpool.Pool   // of the same database, made with livefeed.Configure
+	// Databases are those of feeds that live in one of their own. All others live in that of Store and Pool, the main one,
+	// which has the manifests too; every node has the same main one.
+	Databases []Database
+	Chain     livefeed.Chain // of every feed it shows
+	Rules     []Rules        // installed besides AttributesRules
+	Log       *slog.Logger   // nil: slog.Default()
+	Origin    []string       // browser origins that are answered (CORS); none by default
 	// BaseURL is the canonical base URL that clients use; LocalDevelopment admits an http one.
 	BaseURL          string
 	LocalDevelopment bool
@@ -76,6 +77,7 @@ const defaultCacheBytes = 32 << 20
 type service struct {
 	Service
 	feed        *livefeed.Feed
+	shard       *shard // where it lives
 	contract    Contract
 	parameters  []byte // canonical JSON
 	rulesDigest string
@@ -91,8 +93,11 @@ func (s *service) most() wire.Limits {
 // Provider answers lookup sessions. It is safe for concurrent use.
 type Provider struct {
 	// Static after New.
-	pool            *pgxpool.Pool
-	source          *livefeed.Store
+	main            *shard            // holds the manifests and the secrets of authenticated sessions
+	shards          []*shard          // all, the main one first
+	homes           map[string]*shard // of feeds that live elsewhere than in the main one
+	born            map[string]*shard // by the database's id as session ids show it
+	served          map[string]*shard // where services live, also such as are not configured any more
 	log             *slog.Logger
 	baseURL, origin string
 	chain           wire.Chain
@@ -103,23 +108,15 @@ type Provider struct {
 	rules           map[string]Rules
 	services        map[string]*service
 	names           []string // of services, sorted
-	feeds           map[int32]*livefeed.Feed
 	origins         []string
-	fences          *openfence.Fences
-	databaseID      [4]byte
-	cursors         cursorSealer
 	auth            *brc104.Server // nil: no service is authenticated
 	closing         *closing
 	metrics         *metrics
 	retention       Retention
 	kept            *keptMetrics
-	keeper          keeper
 	quotas          *quotas
-	gates           *batcher[gateQuestion, gate]
-	loads           *batcher[[32]byte, loaded]
-	reads           *batcher[evidenceQuestion, evidenceAnswer]
-	sessions        *recent[[32]byte, *session] // by the digest of the id; what is frozen of them
-	encoded         *recent[[32]byte, []byte]   // evidence in base64, by its digest
+	sessions        *recent[stored, *session] // by the digest of the id; what is frozen of them
+	encoded         *recent[stored, []byte]   // evidence in base64, by its digest
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
@@ -133,9 +130,10 @@ type Provider struct {
 // feed the smallest maxima it is delivered under, and issues a manifest if none is in force.
 func New(ctx context.Context, c Config) (*Provider, error) {
 	p := &Provider{
-		pool: c.Pool, source: c.Store, retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
-		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
-		within: answerWithin, grace: writeGrace, closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
+		retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
+		rules: make(map[string]Rules), services: make(map[string]*service),
+		homes: make(map[string]*shard), born: make(map[string]*shard), served: make(map[string]*shard),
+		within: answerWithin, grace: writeGrace, closing: newClosing(), stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")
@@ -171,10 +169,10 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if p.kept, err = newKeptMetrics(c.Metrics); err != nil {
 		return nil, err
 	}
-	if err := p.together(c); err != nil {
+	if err := p.remember(c); err != nil {
 		return nil, err
 	}
-	if err := p.secrets(ctx); err != nil {
+	if err := p.openShards(ctx, c, limits); err != nil {
 		return nil, err
 	}
 	if err := p.prepare(ctx, c); err != nil {
@@ -183,20 +181,22 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err := p.authenticate(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := p.bound(ctx); err != nil {
-		return nil, err
-	}
-	c.Store.WatchMarks(p.marks)
-	// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
-	if err := c.Store.Verify(ctx); err != nil {
-		return nil, fmt.Errorf("lookup: %w", err)
+	for _, d := range p.shards {
+		if err := d.bound(ctx); err != nil {
+			return nil, err
+		}
+		d.source.WatchMarks(d.marks)
+		// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
+		if err := d.source.Verify(ctx); err != nil {
+			return nil, fmt.Errorf("lookup: %w", err)
+		}
 	}
 	_, err = p.current(ctx, nil)
 	return p, err
 }
 
-// together makes what requests of the same moment share.
-func (p *Provider) together(c Config) error {
+// remember makes room for what this node keeps of what it has read.
+func (p *Provider) remember(c Config) error {
 	err := errors.Join(
 		fill(&c.SessionCacheBytes, "SessionCacheBytes", defaultCacheBytes, 65536, 1<<40),
 		fill(&c.EvidenceCacheBytes, "EvidenceCacheBytes", defaultCacheBytes, 65536, 1<<40),
@@ -204,38 +204,7 @@ func (p *Provider) together(c Config) error {
 	if err != nil {
 		return fmt.Errorf("lookup: %w", err)
 	}
-	p.sessions, p.encoded = newRecent[[32]byte, *session](c.SessionCacheBytes), newRecent[[32]byte, []byte](c.EvidenceCacheBytes)
-	p.gates = &batcher[gateQuestion, gate]{
-		pool: p.pool, send: p.askGates, items: gateQuestion.items,
-		sent: func(n int) { p.metrics.gates.Observe(float64(n)) }, again: p.metrics.gatesAgain.Inc,
-	}
-	p.loads = &batcher[[32]byte, loaded]{pool: p.pool, send: p.loadAll, sent: func(int) {}, again: func() {}}
-	p.reads = &batcher[evidenceQuestion, evidenceAnswer]{
-		pool: p.pool, send: p.readEvidence, items: evidenceQuestion.items, sent: func(int) {}, again: func() {},
-	}
-	return nil
-}
-
-// secrets loads what every node of the deployment shares, drawing it on first use.
-func (p *Provider) secrets(ctx context.Context) error {
-	fences, err := openfence.Load(ctx, p.pool)
-	if err != nil {
-		return err
-	}
-	p.fences = fences
-	fresh := make([]byte, 4+32)
-	if _, err := rand.Read(fresh); err != nil {
-		return fmt.Errorf("lookup: draw secrets: %w", err)
-	}
-	if _, err := p.pool.Exec(ctx, `insert into deployment (database_id, cursor_secret) values ($1, $2) on conflict do nothing`,
-		fresh[:4], fresh[4:]); err != nil {
-		return fmt.Errorf("lookup: store secrets: %w", err)
-	}
-	var id []byte
-	if err := p.pool.QueryRow(ctx, `select database_id, cursor_secret from deployment`).Scan(&id, &p.cursors.secret); err != nil {
-		return fmt.Errorf("lookup: read secrets: %w", err)
-	}
-	p.databaseID = [4]byte(id)
+	p.sessions, p.encoded = newRecent[stored, *session](c.SessionCacheBytes), newRecent[stored, []byte](c.EvidenceCacheBytes)
 	return nil
 }
 
@@ -257,7 +226,7 @@ func (p *Provider) prepare(ctx context.Context, c Config) error {
 		}
 		p.services[s.Name] = s
 		p.names = append(p.names, s.Name)
-		p.feeds[s.feed.ID()] = s.feed
+		s.shard.feeds[s.feed.ID()] = s.feed
 	}
 	slices.Sort(p.names)
 	if err := errors.Join(faults...); err != nil {
@@ -295,7 +264,8 @@ func (p *Provider) ready(ctx context.Context, c Config, given Service) (*service
 	if s.contract, err = rules.Contract(s.parameters); err != nil {
 		return nil, err
 	}
-	if s.feed, err = c.Store.Ensure(ctx, s.Feed, c.Chain); err != nil {
+	s.shard = p.homeOf(s.Feed)
+	if s.feed, err = s.shard.source.Ensure(ctx, s.Feed, c.Chain); err != nil {
 		return nil, err
 	}
 	s.entry = entryOf(&s.Service, parameters)
@@ -330,7 +300,7 @@ func (s *service) check() error {
 
 // scope is what a session's observations are about (BRC-192 s1). A service is spoken for by the provider's identity when the
 // session is authenticated, else by its origin.
-func (p *Provider) scope(s *service, epoch string, principal *[33]byte, queryDigest string) wire.Scope {
+func (p *shard) scope(s *service, epoch string, principal *[33]byte, queryDigest string) wire.Scope {
 	speaker := p.origin
 	if principal != nil {
 		speaker = p.identityHex
@@ -359,11 +329,15 @@ func (p *Provider) authenticate(ctx context.Context, c Config) error {
 	}
 	p.auth = auth
 	var foreign int64
-	err = p.pool.QueryRow(ctx, `select count(*) from lookup_session
-		where principal is not null and state = $1 and position(convert_to($2, 'UTF8') in scope) = 0`,
-		stateOpen, p.identityHex).Scan(&foreign)
-	if err != nil {
-		return fmt.Errorf("lookup: count the sessions of another identity: %w", err)
+	for _, d := range p.shards {
+		var there int64
+		err = d.pool.QueryRow(ctx, `select count(*) from lookup_session
+			where principal is not null and state = $1 and position(convert_to($2, 'UTF8') in scope) = 0`,
+			stateOpen, p.identityHex).Scan(&there)
+		if err != nil {
+			return fmt.Errorf("lookup: count the sessions of another identity: %w", err)
+		}
+		foreign += there
 	}
 	if foreign > 0 {
 		p.log.WarnContext(ctx, "the identity is another one than before: authenticated sessions that were opened under it are reset", "sessions", foreign)
@@ -375,15 +349,16 @@ func (p *Provider) authenticate(ctx context.Context, c Config) error {
 // promised (see [Retention]), until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
-	keeping.Go(func() { p.retainLoop(ctx) })
+	for _, d := range p.shards { // none waits for a database that is away
+		keeping.Go(func() { d.retainLoop(ctx) })
+		keeping.Go(func() { d.gaugeLoop(ctx) })
+	}
 	defer keeping.Wait()
 	secrets := time.NewTicker(secretRefresh)
 	defer secrets.Stop()
 	every := min(max(time.Duration(p.manifestSeconds)*time.Second/8, time.Second), time.Minute)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	usage := time.NewTicker(usageEvery)
-	defer usage.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -394,10 +369,6 @@ func (p *Provider) Run(ctx context.Context) error {
 			}
 			if err := p.refreshRing(ctx); err != nil && ctx.Err() == nil {
 				p.log.ErrorContext(ctx, "the session secrets could not be read; trying again", "cause", err.Error())
-			}
-		case <-usage.C:
-			if err := p.gauges(ctx); err != nil && ctx.Err() == nil {
-				p.log.WarnContext(ctx, "what sessions retain could not be read; its metrics are old", "cause", err.Error())
 			}
 		case <-tick.C:
 			if _, err := p.current(ctx, nil); err != nil && ctx.Err() == nil {

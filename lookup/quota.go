@@ -32,7 +32,7 @@ type Quotas struct {
 	// Waiters is how many polls may sleep at a node, WaitersPerClient how many of one client. A poll that has something to
 	// deliver does not sleep, and is never refused. Bounds: 1..1000000. Defaults: 20000 and 1000.
 	Waiters, WaitersPerClient int
-	// Requests is how many bodies of Opens and Reads a node builds at once. A sleeping poll builds none, nor do a Close,
+	// Requests is how many bodies of Opens and Reads a node builds at once for each of its databases. A sleeping poll builds none, nor do a Close,
 	// discovery, and an Open that was answered before. Bounds: 1..100000. Default: four for every connection of the pool,
 	// which keeps the connections busy while other bodies are laid out; each may take a few times the service's
 	// MaxResponseBytes.
@@ -187,7 +187,8 @@ type quotas struct {
 	Quotas
 	opens   *opens
 	waiters *places
-	slots   *slots
+	slots   *slots   // of the main database
+	others  []*slots // of the other databases; complete when New returns
 	bodies  *bodies
 	refused map[quota]*atomic.Uint64 // since start; the map is static
 	warned  atomic.Bool              // of X-Forwarded-For from a peer that is not a trusted proxy
@@ -203,4 +204,30 @@ func newQuotas(q Quotas) *quotas {
 		all.refused[name] = new(atomic.Uint64)
 	}
 	return all
+}
+
+// another makes the slots of another database: one that hangs must not keep what others could answer waiting.
+func (q *quotas) another(with Quotas) *slots {
+	s := newSlots(with.Requests, with.RequestsWaiting, time.Duration(with.RequestWaitMs)*time.Millisecond)
+	q.others = append(q.others, s)
+	return s
+}
+
+// building counts the bodies that are built, and the requests that wait for their turn.
+func (q *quotas) building() (taken, waiting int) {
+	taken, waiting = q.slots.count()
+	for _, s := range q.others {
+		t, w := s.count()
+		taken, waiting = taken+t, waiting+w
+	}
+	return taken, waiting
+}
+
+// mostBuilding are the bounds of both, all databases together.
+func (q *quotas) mostBuilding() (taken, waiting int) {
+	taken, waiting = q.slots.most, q.slots.mostWaiting
+	for _, s := range q.others {
+		taken, waiting = taken+s.most, waiting+s.mostWaiting
+	}
+	return taken, waiting
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/overlayd/overlayd/internal/wire"
 )
@@ -87,7 +88,7 @@ func (n *node) metric(name, label string) float64 {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			if label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label {
+			if label == "" || slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
 				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
@@ -497,7 +498,7 @@ func TestO10_UsageIsShown(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	for _, want := range []float64{2, 1} {
-		if err := n.provider.gauges(t.Context()); err != nil {
+		if err := n.provider.main.gauges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := n.metric("overlayd_lookup_sessions", otherService); got != want {
@@ -530,7 +531,7 @@ func TestO10_UsageIsShown(t *testing.T) {
 	if got := left(); !slices.Equal(got, []string{testService, otherService}) {
 		t.Errorf("%v", got)
 	}
-	if _, err := m.provider.end(t.Context(), m.pool, stateRevoked, `true`); err != nil {
+	if _, err := m.provider.main.end(t.Context(), m.pool, stateRevoked, `true`); err != nil {
 		t.Fatal(err)
 	}
 	if got := left(); !slices.Equal(got, []string{testService}) {

@@ -20,7 +20,7 @@ type client [16]byte
 
 // clientOf tells clients apart: by principal, or by the address from which an anonymous request came.
 func (p *Provider) clientOf(c echo.Context, in *inbound) client {
-	mac := hmac.New(sha256.New, p.cursors.secret)
+	mac := hmac.New(sha256.New, p.main.cursors.secret)
 	if in.peer != nil {
 		mac.Write([]byte("overlayd/client/1/principal"))
 		mac.Write(in.peer.Identity[:])
@@ -69,7 +69,7 @@ func (p *Provider) suspectProxy(c echo.Context) {
 // allow admits a new Open by the rates, and refuses it early, at the price of one look-up without a lock, when what lasts is
 // spent: what counts is what [Provider.own] and [Provider.share] say before the commit. An identical Open may have taken the
 // last place since this one asked for its fence; then this one is answered as that was, not refused.
-func (p *Provider) allow(ctx context.Context, o *opening) (again *answer, err error) {
+func (p *shard) allow(ctx context.Context, o *opening) (again *answer, err error) {
 	if spent, wait := p.quotas.opens.take(o.client, o.service.Name); spent != "" {
 		return nil, refuseLoad(spent, wait)
 	}
@@ -84,7 +84,7 @@ func (p *Provider) allow(ctx context.Context, o *opening) (again *answer, err er
 }
 
 // spent names a quota of what lasts that has no room for any Open.
-func (p *Provider) spent(ctx context.Context, o *opening) (quota, error) {
+func (p *shard) spent(ctx context.Context, o *opening) (quota, error) {
 	var own, sessions, bytes int64
 	err := p.pool.QueryRow(ctx, lookSpent, o.client[:], o.service.Name, p.quotas.SessionsPerClient, o.service.feed.ID()).Scan(&own, &sessions, &bytes)
 	switch {
@@ -115,7 +115,7 @@ const (
 // own checks, exactly, that the client holds no more sessions than it may, the one that this transaction has stored among
 // them. The client's Opens of the service come one after the other from here to their commit, on all nodes, and each counts in
 // a statement of its own what those before it have committed. After this lock only the clock's row and the ledger's are taken.
-func (p *Provider) own(ctx context.Context, tx pgx.Tx, o *opening) error {
+func (p *shard) own(ctx context.Context, tx pgx.Tx, o *opening) error {
 	of := sha256.Sum256(append(o.client[:], o.service.Name...))
 	var count int64
 	b := &pgx.Batch{}
@@ -132,7 +132,7 @@ func (p *Provider) own(ctx context.Context, tx pgx.Tx, o *opening) error {
 
 // share counts the session in its service's ledger, or says what of that is spent. The refused statement holds the
 // ledger's row, so that what is read next is what it was judged by.
-func (p *Provider) share(ctx context.Context, tx pgx.Tx, s *session, retained int64) (changes uint64, err error) {
+func (p *shard) share(ctx context.Context, tx pgx.Tx, s *session, retained int64) (changes uint64, err error) {
 	changes, err = p.enter(ctx, tx, s.feed.ID(), s.service, s.w, retained, p.quotas.Sessions, p.quotas.RetainedBytes)
 	if !errors.Is(err, errOverQuota) {
 		return changes, err

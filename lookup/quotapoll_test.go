@@ -237,7 +237,7 @@ func TestA8_QuotasTellNothing(t *testing.T) {
 		told = append(told, p.ask(openPath, ask{}.at("ls_anyone"), from(alice)).body...)
 		told = append(told, n.request(openPath, ask{}.body(), from(alice)).body...)
 	}
-	if err := n.provider.gauges(t.Context()); err != nil {
+	if err := n.provider.main.gauges(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	families, err := n.metrics.Gather()

@@ -29,6 +29,11 @@ func (p *Provider) read(c echo.Context) error {
 		if r != nil {
 			return answer{}, r
 		}
+		p := p.bearing(message.Session) // the rest is done where the session lives
+		if p == nil {
+			return answer{}, refuseReset(errors.New("no session of this kind or database has that id"))
+		}
+		in.slot.slots = p.slots
 		if err := in.slot.take(ctx); err != nil {
 			return answer{}, err
 		}
@@ -55,7 +60,7 @@ func (p *Provider) read(c echo.Context) error {
 
 // resume finds the session and the position a Read names. A session or cursor that is not what it should be is always the
 // same reset-required (conformance row L9).
-func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) (*session, position, error) {
+func (p *shard) resume(ctx context.Context, in *inbound, message *wire.Read) (*session, position, error) {
 	digest, ok := p.sessionDigest(message.Session)
 	if !ok {
 		return nil, position{}, refuseReset(errors.New("no session of this kind or database has that id"))
@@ -88,7 +93,7 @@ func (p *Provider) resume(ctx context.Context, in *inbound, message *wire.Read) 
 }
 
 // nextPage answers a Read within the snapshot.
-func (p *Provider) nextPage(ctx context.Context, in *inbound, s *session, at position, limits wire.Limits) (built, error) {
+func (p *shard) nextPage(ctx context.Context, in *inbound, s *session, at position, limits wire.Limits) (built, error) {
 	pg, err := p.cutPage(ctx, p.pool, s, int64(at.after), limits)
 	if err != nil {
 		return built{}, p.suspect(ctx, s, s.w, s.wTag, err)
@@ -106,7 +111,7 @@ func (p *Provider) nextPage(ctx context.Context, in *inbound, s *session, at pos
 // suspect passes an error of a read on, after it told the feed if the error means that history was rewritten: what the session
 // holds, a group with its tag, came from this deployment (the cursor's MAC says so), so that it is proof, and
 // everything else that was promised before is void too (conformance row O12). The feed looks for itself.
-func (p *Provider) suspect(ctx context.Context, s *session, sequence uint64, tag [8]byte, err error) error {
+func (p *shard) suspect(ctx context.Context, s *session, sequence uint64, tag [8]byte, err error) error {
 	if !errors.Is(err, livefeed.ErrRewritten) {
 		return err
 	}
@@ -124,7 +129,7 @@ func (p *Provider) suspect(ctx context.Context, s *session, sequence uint64, tag
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
 // min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and
 // none among the bodies being built.
-func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) (built, error) {
+func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) (built, error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
 		return built{}, r

@@ -18,7 +18,7 @@ import (
 // Retention says how the provider forgets what it no longer promises.
 type Retention struct {
 	// Every is how long after a round the next one begins; 0 means 10 s, negative means never. Of all nodes on a database
-	// one works.
+	// one works, and on each of several databases another may.
 	Every time.Duration
 }
 
@@ -106,6 +106,24 @@ type keeper struct {
 // session needs any more (BRC-193 s4, s8). It is bounded; Retained.More asks for another round. What fails in one feed does
 // not keep the others.
 func (p *Provider) Retain(ctx context.Context) (Retained, error) {
+	var done Retained
+	var faults []error
+	for _, d := range p.shards {
+		there, err := d.retain(ctx)
+		done.add(there)
+		faults = append(faults, err)
+	}
+	return done, errors.Join(faults...)
+}
+
+func (r *Retained) add(o Retained) {
+	r.Sessions, r.Void, r.Manifests = r.Sessions+o.Sessions, r.Void+o.Void, r.Manifests+o.Manifests
+	r.Groups, r.Versions, r.Evidence = r.Groups+o.Groups, r.Versions+o.Versions, r.Evidence+o.Evidence
+	r.More = r.More || o.More
+}
+
+// retain is a round in one database.
+func (p *shard) retain(ctx context.Context) (Retained, error) {
 	p.keeper.mu.Lock()
 	defer p.keeper.mu.Unlock()
 	var done Retained
@@ -125,11 +143,11 @@ func (p *Provider) Retain(ctx context.Context) (Retained, error) {
 		note(p.compact(ctx, feed, &done))
 	}
 	note(p.source.Vacuum(ctx))
-	p.kept.count(done, len(faults) == 0)
+	p.kept.count(p.label(), done, len(faults) == 0)
 	return done, errors.Join(faults...)
 }
 
-func (p *Provider) feedsInOrder() []*livefeed.Feed {
+func (p *shard) feedsInOrder() []*livefeed.Feed {
 	feeds := make([]*livefeed.Feed, 0, len(p.feeds))
 	for _, f := range p.feeds {
 		feeds = append(feeds, f)
@@ -138,7 +156,7 @@ func (p *Provider) feedsInOrder() []*livefeed.Feed {
 	return feeds
 }
 
-func (p *Provider) forgetSessions(ctx context.Context, done *Retained) error {
+func (p *shard) forgetSessions(ctx context.Context, done *Retained) error {
 	rows, err := p.pool.Query(ctx, retainedFeeds)
 	if err != nil {
 		return fmt.Errorf("lookup: list the feeds: %w", err)
@@ -160,7 +178,7 @@ func (p *Provider) forgetSessions(ctx context.Context, done *Retained) error {
 }
 
 // resetVoid ends the sessions that a break of the epoch left behind, once a break.
-func (p *Provider) resetVoid(ctx context.Context, feed int32, done *Retained) error {
+func (p *shard) resetVoid(ctx context.Context, feed int32, done *Retained) error {
 	var broken uint64
 	if err := p.pool.QueryRow(ctx, `select broken from feed where id = $1`, feed).Scan(&broken); err != nil {
 		return fmt.Errorf("lookup: read the last break of a feed: %w", err)
@@ -192,7 +210,7 @@ func (p *Provider) resetVoid(ctx context.Context, feed int32, done *Retained) er
 	return nil
 }
 
-func (p *Provider) removeOld(ctx context.Context, feed int32, done *Retained) error {
+func (p *shard) removeOld(ctx context.Context, feed int32, done *Retained) error {
 	for range sessionBatches {
 		rows, err := p.pool.Query(ctx, sessionsGone, feed, sessionBatch)
 		if err != nil {
@@ -220,7 +238,7 @@ func (p *Provider) removeOld(ctx context.Context, feed int32, done *Retained) er
 	return nil
 }
 
-func (p *Provider) compact(ctx context.Context, feed *livefeed.Feed, done *Retained) error {
+func (p *shard) compact(ctx context.Context, feed *livefeed.Feed, done *Retained) error {
 	for range compactRounds {
 		c, err := feed.Compact(ctx, p.horizon)
 		if err != nil {
@@ -242,7 +260,7 @@ func (p *Provider) compact(ctx context.Context, feed *livefeed.Feed, done *Retai
 
 // horizon tells the compactor how far back the feed's promises reach. It is asked behind the lock that keeps Opens out, so that
 // every Open has either committed its session or not yet chosen its watermark.
-func (p *Provider) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) (w uint64, ok bool, err error) {
+func (p *shard) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) (w uint64, ok bool, err error) {
 	err = tx.QueryRow(ctx, horizon, feed.ID()).Scan(&w)
 	if errors.Is(err, pgx.ErrNoRows) {
 		p.kept.oldest.DeleteLabelValues(feed.Name())
@@ -256,7 +274,7 @@ func (p *Provider) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) 
 }
 
 // retainLoop forgets in rounds while this node holds the lock. A round that fails is logged and tried again.
-func (p *Provider) retainLoop(ctx context.Context) {
+func (p *shard) retainLoop(ctx context.Context) {
 	every := p.retention.Every
 	if every == 0 {
 		every = retainEvery
@@ -277,18 +295,20 @@ func (p *Provider) retainLoop(ctx context.Context) {
 		leads, err := lock.try(ctx, p.pool.Config().ConnConfig)
 		var done Retained
 		if leads {
-			done, err = p.Retain(ctx)
+			done, err = p.retain(ctx)
 		} else {
-			p.kept.oldest.Reset() // whoever leads knows
+			for _, feed := range p.feeds { // whoever leads knows
+				p.kept.oldest.DeleteLabelValues(feed.Name())
+			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			if !failing {
-				p.log.ErrorContext(ctx, "what is no longer promised could not all be removed; tried again each period", "cause", err.Error(), "period", every)
+				p.log.ErrorContext(ctx, "what is no longer promised could not all be removed; tried again each period", "database", p.label(), "cause", err.Error(), "period", every)
 			}
-			p.kept.rounds.WithLabelValues("failed").Inc()
+			p.kept.rounds.WithLabelValues(p.label(), "failed").Inc()
 		}
 		failing = err != nil
 		if err == nil && done.More {
@@ -340,9 +360,9 @@ func (l *nodeLock) drop() {
 // keptMetrics tell what retention does.
 type keptMetrics struct {
 	removed *prometheus.CounterVec // by what: session, void, manifest
-	rounds  *prometheus.CounterVec // by outcome: done, failed
-	last    prometheus.Gauge
-	oldest  *prometheus.GaugeVec // by feed
+	rounds  *prometheus.CounterVec // by database, and outcome: done, failed
+	last    *prometheus.GaugeVec   // by database
+	oldest  *prometheus.GaugeVec   // by feed
 }
 
 func newKeptMetrics(r prometheus.Registerer) (*keptMetrics, error) {
@@ -351,17 +371,14 @@ func newKeptMetrics(r prometheus.Registerer) (*keptMetrics, error) {
 			Name: "overlayd_lookup_removed_total", Help: "Records removed because nothing promises them any more, by kind: session, manifest; void counts sessions reset after a broken epoch.",
 		}, []string{"kind"}),
 		rounds: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "overlayd_lookup_retention_rounds_total", Help: "Rounds of retention by this node, by outcome: done or failed.",
-		}, []string{"outcome"}),
-		last: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "overlayd_lookup_retention_success_seconds", Help: "Unix time of this node's last round of retention that succeeded.",
-		}),
+			Name: "overlayd_lookup_retention_rounds_total", Help: "Rounds of retention by this node, by database, and by outcome: done or failed.",
+		}, []string{"database", "outcome"}),
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "overlayd_lookup_retention_success_seconds", Help: "Unix time of this node's last round of retention that succeeded, by database; 0: there was none.",
+		}, []string{"database"}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "overlayd_lookup_oldest_watermark", Help: "Smallest watermark that a session of the feed is still promised, when this node last asked.",
 		}, []string{"feed"}),
-	}
-	for _, outcome := range []string{"done", "failed"} {
-		m.rounds.WithLabelValues(outcome)
 	}
 	if r == nil {
 		return m, nil
@@ -374,12 +391,20 @@ func newKeptMetrics(r prometheus.Registerer) (*keptMetrics, error) {
 	return m, nil
 }
 
-func (m *keptMetrics) count(done Retained, success bool) {
+// begin shows the series of a database from the start: one in which no round has succeeded yet is seen by it.
+func (m *keptMetrics) begin(database string) {
+	m.last.WithLabelValues(database)
+	for _, outcome := range []string{"done", "failed"} {
+		m.rounds.WithLabelValues(database, outcome)
+	}
+}
+
+func (m *keptMetrics) count(database string, done Retained, success bool) {
 	m.removed.WithLabelValues("session").Add(float64(done.Sessions))
 	m.removed.WithLabelValues("void").Add(float64(done.Void))
 	m.removed.WithLabelValues("manifest").Add(float64(done.Manifests))
 	if success {
-		m.rounds.WithLabelValues("done").Inc()
-		m.last.SetToCurrentTime()
+		m.rounds.WithLabelValues(database, "done").Inc()
+		m.last.WithLabelValues(database).SetToCurrentTime()
 	}
 }

@@ -33,7 +33,7 @@ func (p *Provider) Ring(context.Context) (*brc104.Ring, error) {
 // refreshRing reads the secrets, drawing the first or the next one if it is time.
 func (p *Provider) refreshRing(ctx context.Context) error {
 	var ring brc104.Ring
-	err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, p.main.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		var due bool
 		err := tx.QueryRow(ctx, `select coalesce(max(created_at), 0) + $1 <= `+clock+` from session_secret`,
 			int64(secretRotates.Seconds())).Scan(&due)

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +31,7 @@ const (
 
 // session is one stored session. All but state is frozen at open.
 type session struct {
+	shard       *shard // where it lives
 	digest      [32]byte
 	id          string // as the client named it
 	feed        *livefeed.Feed
@@ -67,7 +67,7 @@ const (
 	sessionIDSize   = sessionIDPrefix + 43
 )
 
-func (p *Provider) newSessionID(mode byte) (string, error) {
+func (p *shard) newSessionID(mode byte) (string, error) {
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
 		return "", fmt.Errorf("lookup: draw a session id: %w", err)
@@ -77,7 +77,7 @@ func (p *Provider) newSessionID(mode byte) (string, error) {
 
 // sessionDigest is how a session id reaches the database. ok is false for a string that cannot name a session here.
 func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
-	if len(id) != sessionIDSize || id[0] != modeNone && id[0] != modeBRC103 || !strings.HasPrefix(id[1:], hex.EncodeToString(p.databaseID[:])+".") {
+	if p.bearing(id) == nil {
 		return digest, false
 	}
 	return sha256.Sum256([]byte(id)), true
@@ -99,8 +99,8 @@ const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.ev
 
 // load finds the session of an id, along with whoever loads one at the same moment; nil when there is none. What is frozen is
 // read once: of a session that this node remembers only the gate is asked, which says all that may have changed.
-func (p *Provider) load(ctx context.Context, id string, digest [32]byte) (*session, error) {
-	if known, ok := p.sessions.get(digest); ok {
+func (p *shard) load(ctx context.Context, id string, digest [32]byte) (*session, error) {
+	if known, ok := p.sessions.get(p.stored(digest)); ok {
 		s := *known
 		s.id = id
 		g, err := p.gate(ctx, &s, nil, nil)
@@ -108,7 +108,7 @@ func (p *Provider) load(ctx context.Context, id string, digest [32]byte) (*sessi
 			return nil, err
 		}
 		if g.state == 0 {
-			p.sessions.drop(digest)
+			p.sessions.drop(p.stored(digest))
 			return nil, nil
 		}
 		s.state, s.now, s.granted, s.unbroken = g.state, g.now, g.granted, !g.broken
@@ -118,7 +118,7 @@ func (p *Provider) load(ctx context.Context, id string, digest [32]byte) (*sessi
 	if err != nil || l.err != nil || l.session == nil {
 		return nil, cmp.Or(err, l.err)
 	}
-	p.sessions.put(digest, l.session, l.size)
+	p.sessions.put(p.stored(digest), l.session, l.size)
 	s := *l.session
 	s.id = id
 	return &s, nil
@@ -137,7 +137,7 @@ const loadAsk = `select u.n, ` + now + `, ` + frozen + `
 	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = s.feed_id offset 0) c`
 
 // loadAll reads many sessions in one statement.
-func (p *Provider) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]byte) ([]loaded, error) {
+func (p *shard) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]byte) ([]loaded, error) {
 	ids := make([][]byte, len(digests))
 	for i := range digests {
 		ids[i] = digests[i][:]
@@ -201,7 +201,7 @@ func (s *session) drive(ctx context.Context, q livefeed.Querier) ([]livefeed.Sel
 
 // scan reads a session whose columns come between others, and says what remembering it takes, about. What is wrong with it is told
 // after everything else was read.
-func (p *Provider) scan(row pgx.Row, s *session, size *int, before []any, behind ...any) error {
+func (p *shard) scan(row pgx.Row, s *session, size *int, before []any, behind ...any) error {
 	var feedID int32
 	var rulesID string
 	var capability, wTag, parameters, query, scope, principal []byte
@@ -216,7 +216,7 @@ func (p *Provider) scan(row pgx.Row, s *session, size *int, before []any, behind
 	if len(wTag) != len(s.wTag) {
 		return errors.New("a stored tag has the wrong width")
 	}
-	s.wTag = [8]byte(wTag)
+	s.shard, s.wTag = p, [8]byte(wTag)
 	if principal != nil {
 		if len(principal) != 33 {
 			return errors.New("a stored principal has the wrong width")

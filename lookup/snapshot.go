@@ -21,7 +21,7 @@ type page struct {
 
 // cutPage reads the rows that follow a position in the immutable snapshot at W and takes the longest prefix that fits
 // (BRC-193 s3). Its content depends on the session, the position and the limits alone.
-func (p *Provider) cutPage(ctx context.Context, q livefeed.Querier, s *session, after int64, limits wire.Limits) (*page, error) {
+func (p *shard) cutPage(ctx context.Context, q livefeed.Querier, s *session, after int64, limits wire.Limits) (*page, error) {
 	pg := &page{head: s.head(limits)}
 	pg.head.phase = "snapshot"
 	pg.head.through = s.w
@@ -68,7 +68,7 @@ func (p *Provider) cutPage(ctx context.Context, q livefeed.Querier, s *session, 
 }
 
 // endPage sets the boundary and the cursor after the last row of the page.
-func (p *Provider) endPage(pg *page, s *session, at int64, complete bool, bytes int) *page {
+func (p *shard) endPage(pg *page, s *session, at int64, complete bool, bytes int) *page {
 	pg.head.complete = complete
 	next := position{after: uint64(at), tag: s.wTag}
 	if complete {
@@ -80,7 +80,7 @@ func (p *Provider) endPage(pg *page, s *session, at int64, complete bool, bytes 
 }
 
 // finishPage fetches the evidence of the chosen groups and writes the body.
-func (p *Provider) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, r *room) (built, error) {
+func (p *shard) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, r *room) (built, error) {
 	e, err := p.pageEvidence(ctx, q, feed, pg.groups)
 	if err != nil {
 		return built{}, err

@@ -178,7 +178,7 @@ func (tr *trace) play(command []any) {
 func (tr *trace) gated() {
 	tr.t.Helper()
 	digest, _ := tr.n.provider.sessionDigest(tr.batch.Session)
-	s, err := tr.n.provider.load(tr.t.Context(), tr.batch.Session, digest)
+	s, err := tr.n.provider.main.load(tr.t.Context(), tr.batch.Session, digest)
 	if err != nil {
 		tr.t.Fatal(err)
 	}

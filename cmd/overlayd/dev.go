@@ -155,7 +155,7 @@ func dev(ctx context.Context, e *env, c *cobra.Command, o *devOptions) (err erro
 	if p.token, err = loadToken(l.Operator.TokenFile); err != nil {
 		return err
 	}
-	if err := migrateQuietly(ctx, log, l.Database.URL); err != nil {
+	if err := migrateQuietly(ctx, log, &l.Config); err != nil {
 		return err
 	}
 	p.fill = func(ctx context.Context, store *livefeed.Store) error {

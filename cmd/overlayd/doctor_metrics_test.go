@@ -152,7 +152,7 @@ func TestDashboard_AsksForWhatThereIs(t *testing.T) {
 	var text string
 	testkit.Eventually(t, "retention has done a round that the session holds back", func() bool {
 		_, text = call(t, at, http.MethodGet, "/metrics", "")
-		return strings.Contains(text, `overlayd_lookup_oldest_watermark{feed="catalogue"} 2`) && strings.Contains(text, `overlayd_livefeed_floor_lag_groups{feed="catalogue"}`) &&
+		return strings.Contains(text, `overlayd_lookup_oldest_watermark{feed="catalogue"} 2`) && strings.Contains(text, `overlayd_livefeed_floor_lag_groups{database="main",feed="catalogue"}`) &&
 			strings.Contains(text, `overlayd_lookup_sessions{service="ls_catalogue"}`)
 	})
 	labels := map[string]map[string]bool{} // of each metric's series
@@ -166,6 +166,11 @@ func TestDashboard_AsksForWhatThereIs(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile(`([a-z_]+)="`).FindAllStringSubmatch(line, -1) {
 			labels[name][m[1]] = true
+		}
+	}
+	for name, has := range labels {
+		if strings.HasPrefix(name, "overlayd_livefeed_") && !has["database"] {
+			t.Errorf("%s does not say of which database", name)
 		}
 	}
 	asked := map[string]bool{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,8 @@ func newMigrateCommand(e *env) *cobra.Command {
 		Use:   "migrate",
 		Short: "Bring the database's schema up to date",
 		Long: "Migrate applies the migrations this program carries and the database lacks, in order, under a lock:\n" +
-			"running it twice, or on several machines at once, is harmless. Migrations only go forward.",
+			"running it twice, or on several machines at once, is harmless. Migrations only go forward. Databases that\n" +
+			"feeds have of their own (feeds in the file of --config) are brought up to date too, after the main one.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, err := s.load(e, c, nil)
@@ -28,7 +28,14 @@ func newMigrateCommand(e *env) *cobra.Command {
 			if l.Database.URL == "" {
 				return errors.New("database.url is missing; set it in the file of --config, as OVERLAYD_DATABASE_URL or with --database-url")
 			}
-			return migrate(c.Context(), e, l.Database.URL, dry)
+			return migrateAll(c.Context(), &l.Config, func(ctx context.Context, of, url string) error {
+				if of != "" {
+					if _, err := fmt.Fprintln(e.stdout, of+":"); err != nil {
+						return err
+					}
+				}
+				return migrate(ctx, e, url, dry)
+			})
 		},
 	}
 	s.register(c, flagDatabase)
@@ -65,16 +72,4 @@ func migrate(ctx context.Context, e *env, url string, dry bool) error {
 	}
 	_, err = fmt.Fprintf(e.stdout, "the schema is up to date (version %d)\n", target)
 	return err
-}
-
-// migrateQuietly is migrate for dev: into the log.
-func migrateQuietly(ctx context.Context, log *slog.Logger, url string) error {
-	conn, err := connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the session ends with the process at the latest
-	return schema.Migrate(ctx, conn, func(version int, name string) {
-		log.Info("applying a migration", "version", version, "name", name)
-	})
 }

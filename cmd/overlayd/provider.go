@@ -91,37 +91,22 @@ func (p *provider) run(ctx context.Context) (err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 
-	witness, err := p.witness()
+	dbs, err := p.openDatabases(life, registry)
+	defer dbs.close() // step 6
 	if err != nil {
 		return err
 	}
-	db, err := openPools(life, p.config.Database, witness)
-	if err != nil {
-		return err
-	}
-	defer db.close() // step 6
-
-	store, err := livefeed.NewStore(life, livefeed.Config{
-		Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry, Witness: witness,
-		Backstop: time.Duration(p.config.Database.PollMs) * time.Millisecond, NoListen: !p.config.Database.Notifications,
-		QueueBytes: int64(p.config.Limits.QueueBytes), ScanRows: int(p.config.Limits.ScanRows), ScanBytes: int64(p.config.Limits.ScanBytes),
-	})
-	if err != nil {
-		return err
-	}
-	feeds := background(after, "the feeds", store.Run, fail)
+	feeds := background(after, "the feeds", dbs.run, fail)
 	defer func() { err = errors.Join(err, feeds.stop()) }() // step 5
 	chain, err := chainOf(p.config.Chain)
 	if err != nil {
 		return err
 	}
-	for _, name := range p.config.FeedNames() {
-		if _, err := store.Ensure(life, name, chain); err != nil {
-			return fmt.Errorf("feed %s: %w", name, err)
-		}
+	if err := dbs.ensure(life, chain); err != nil {
+		return err
 	}
 	if p.fill != nil {
-		if err := p.fill(life, store); err != nil {
+		if err := p.fill(life, dbs.homeOf(devFeed)); err != nil {
 			return err
 		}
 	}
@@ -131,7 +116,7 @@ func (p *provider) run(ctx context.Context) (err error) {
 		return err
 	}
 	look, err := lookup.New(life, lookup.Config{
-		Store: store, Pool: db.main, Chain: chain, Log: p.log, Origin: p.config.CORS.Origins, Metrics: registry,
+		Store: dbs[0].store, Pool: dbs[0].main, Databases: dbs.elsewhere(), Chain: chain, Log: p.log, Origin: p.config.CORS.Origins, Metrics: registry,
 		BaseURL: p.config.BaseURL, LocalDevelopment: p.config.LocalDevelopment, Identity: p.identity,
 		Services: services, ManifestSeconds: p.config.ManifestSeconds, Quotas: quotasOf(p.config.Quotas), Retention: retentionOf(p.config.Retention),
 	})
@@ -142,9 +127,9 @@ func (p *provider) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, upkeep.stop()) }() // step 4
 
 	api, err := operator.New(operator.Config{
-		Store: store, Access: look, Token: p.token, Metrics: registry, Log: p.log,
+		Store: dbs, Access: look, Token: p.token, Metrics: registry, Log: p.log,
 		Sessions: look.CountSessions,
-		Checks:   p.checks(db, registry),
+		Checks:   p.checks(dbs, registry),
 	})
 	if err != nil {
 		return err
@@ -203,8 +188,8 @@ func (p *provider) witness() (*livefeed.Witness, error) {
 
 // checks are what /readyz asks. Without notifications polls are woken late, not
 // never: that is shown, and takes nothing out of service.
-func (p *provider) checks(db *pools, registry prometheus.Gatherer) []operator.Check {
-	checks := []operator.Check{{Name: "database", Probe: db.check}}
+func (p *provider) checks(dbs databases, registry prometheus.Gatherer) []operator.Check {
+	checks := dbs.checks()
 	if p.config.Database.Notifications {
 		checks = append(checks, operator.Check{Name: "notifications", Advisory: true, Probe: func(context.Context) error {
 			return listening(registry)
@@ -220,11 +205,16 @@ func listening(registry prometheus.Gatherer) error {
 		return fmt.Errorf("gathering metrics: %w", err)
 	}
 	for _, f := range families {
-		if f.GetName() == "overlayd_livefeed_listening" && len(f.GetMetric()) == 1 && f.GetMetric()[0].GetGauge().GetValue() == 1 {
-			return nil
+		if f.GetName() != "overlayd_livefeed_listening" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetGauge().GetValue() != 1 {
+				return errors.New("a connection for notifications is down; it is being replaced")
+			}
 		}
 	}
-	return errors.New("the connection for notifications is down; it is being replaced")
+	return nil
 }
 
 // serveBoth serves every listener and returns when all have ended; a failure of

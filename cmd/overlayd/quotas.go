@@ -32,7 +32,8 @@ func sayQuotas(data []byte) (string, error) {
 			Service, Feed                                          string
 			Sessions, MaxSessions, RetainedBytes, MaxRetainedBytes json.Number
 		}
-		Node *struct {
+		Unavailable []string
+		Node        *struct {
 			Waiters, Requests, RequestsWaiting, Clients json.Number
 			Quotas                                      map[string]json.Number
 			Refusals                                    map[string]json.Number
@@ -50,6 +51,9 @@ func sayQuotas(data []byte) (string, error) {
 	}
 	if err := t.Flush(); err != nil {
 		return "", err
+	}
+	for _, feed := range a.Unavailable {
+		fmt.Fprintf(&b, "the database of feed %s does not answer: its services are not shown\n", clean(feed))
 	}
 	now := map[string]json.Number{
 		"waiters": a.Node.Waiters, "requests": a.Node.Requests, "requestsWaiting": a.Node.RequestsWaiting, "clients": a.Node.Clients,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Config is everything a provider can be told. The keys of the YAML file are
@@ -35,7 +36,8 @@ type Config struct {
 	// remembers how far every feed had come: a database that was set back while
 	// nothing ran is then found out at start, and the epochs it broke are broken.
 	// One file a process, on a disk that no restore of the database touches; a
-	// missing one is made. Default: none, and then only what this process, a
+	// missing one is made. A database of feeds besides the main one has a file
+	// beside it, whose name has a dash and the database's id added. Default: none, and then only what this process, a
 	// cursor or another node has seen since gives a restore away; dev keeps one.
 	StateFile string `koanf:"stateFile"`
 	// Limits bound the work and memory of feeds.
@@ -103,11 +105,11 @@ type Database struct {
 	// URL is a Postgres URL or keyword string. Default: none, serve needs one;
 	// dev starts a private Postgres when it is absent.
 	URL string `koanf:"url"`
-	// MaxConnections bounds the pool that requests use. Bounds: 4..1000.
+	// MaxConnections bounds the pool that requests use, of each database. Bounds: 4..1000.
 	// Default: 20.
 	MaxConnections uint32 `koanf:"maxConnections"`
-	// WriterConnections bounds the pool that commits, timers and LISTEN use, so
-	// that readers can never starve them. Bounds: 3..100. Default: 6.
+	// WriterConnections bounds the pool that commits, timers and LISTEN use, of each
+	// database, so that readers can never starve them. Bounds: 3..100. Default: 6.
 	WriterConnections uint32 `koanf:"writerConnections"`
 	// Notifications wakes waiting polls through LISTEN and NOTIFY, over one
 	// connection of a process. Turn it off behind a pooler that cannot keep a
@@ -169,8 +171,8 @@ type Quotas struct {
 	// WaitersPerClient bounds those of one client. Bounds: 1..1000000.
 	// Default: 1000.
 	WaitersPerClient uint32 `koanf:"waitersPerClient"`
-	// Requests bounds the answers built at once; each may take a few times
-	// maxResponseBytes of memory. 0 means four for each of
+	// Requests bounds the answers built at once for each database; each may take a
+	// few times maxResponseBytes of memory. 0 means four for each of
 	// database.maxConnections. Bounds: 0..100000. Default: 0.
 	Requests uint32 `koanf:"requests"`
 	// RequestsWaiting bounds the requests that wait for their turn to be built.
@@ -237,14 +239,19 @@ type Log struct {
 type Feed struct {
 	// Name is the feed's name, 1..64 of [A-Za-z0-9_.-], not starting with a dot.
 	Name string `koanf:"name"`
-	// Database is where this feed lives. Default: the provider's database.
-	// Another database per feed is not available in this release.
+	// Database is where this feed lives, for its life: a configuration that names
+	// another is refused at start, since rows, log and sessions would be left
+	// behind. Default: the provider's database.
 	Database FeedDatabase `koanf:"database"`
 }
 
-// FeedDatabase is the database of one feed.
+// FeedDatabase is the database of one feed: rows, log, fences, sessions, grants and
+// prohibitions are all there. The provider's own database stays the main one, with
+// the manifests and the secrets that nodes share, and is the same for every node.
+// Each database has two pools of its own, with all settings of database but url.
 type FeedDatabase struct {
-	// URL is as database.url. Default: database.url.
+	// URL is as database.url; feeds that write the same URL share a database.
+	// Default: database.url.
 	URL string `koanf:"url"`
 }
 
@@ -318,6 +325,30 @@ func (c *Config) FeedNames() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Elsewhere is a database besides the main one, with the feeds that live there.
+type Elsewhere struct {
+	URL   string
+	Feeds []string // sorted
+}
+
+// Elsewhere lists the databases besides database.url, in the order of the names of
+// their first feeds: the order of the file means nothing.
+func (c *Config) Elsewhere() []Elsewhere {
+	var all []Elsewhere
+	for _, f := range slices.SortedFunc(slices.Values(c.Feeds), func(a, b Feed) int { return strings.Compare(a.Name, b.Name) }) {
+		if f.Database.URL == "" || f.Database.URL == c.Database.URL {
+			continue
+		}
+		at := slices.IndexFunc(all, func(e Elsewhere) bool { return e.URL == f.Database.URL })
+		if at < 0 {
+			at = len(all)
+			all = append(all, Elsewhere{URL: f.Database.URL})
+		}
+		all[at].Feeds = append(all[at].Feeds, f.Name)
+	}
+	return all
 }
 
 // defaults is the lowest layer, keyed as in the file.

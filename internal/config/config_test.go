@@ -202,7 +202,6 @@ func TestH12_WhatCannotBeServedIsRefusedWithOneSentenceEach(t *testing.T) {
 		"origins":                         {complete + "cors: {origins: ['*', 'https://a.example/', 'https://a.example:8443']}\n", []string{`cors.origins[0] "*"`, `cors.origins[1] "https://a.example/"`}},
 		"proxies":                         {complete + "trustedProxies: [10.0.0.0/8, '::1', proxy.example]\n", []string{`trustedProxies[2] "proxy.example"`}},
 		"log":                             {complete + "log: {level: loud, format: pretty}\n", []string{`log.level is "loud"`, `log.format is "pretty"`}},
-		"a feed of its own database":      {complete + "feeds: [{name: catalogue, database: {url: 'postgres://other/x'}}]\n", []string{"feeds[0].database.url is not available in this release"}},
 		"feeds twice, one without a name": {complete + "feeds: [{name: a}, {name: a}, {name: .b}]\n", []string{"feeds[1].name a is listed twice", `feeds[2].name ".b"`}},
 		"no services":                     {complete[:strings.Index(complete, "services:")], []string{"services holds 0 entries"}},
 		"services twice":                  {complete + "  - {name: ls_catalogue, rules: {id: 'urn:x'}}\n", []string{"services[1] (ls_catalogue): the name is used twice"}},

@@ -21,6 +21,10 @@ const year = 31536000
 // maxServices is the most a manifest can hold (BRC-194 s1).
 const maxServices = 256
 
+// maxDatabases bounds the databases of feeds besides the main one: each takes pools,
+// goroutines and a listening connection of every process.
+const maxDatabases = 64
+
 var (
 	feedName  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$`)
 	logLevels = []string{"debug", "info", "warn", "error"}
@@ -167,6 +171,9 @@ func (c *Config) checkSpans(v *validator) {
 
 func (c *Config) checkFeeds(v *validator) {
 	seen := map[string]bool{}
+	if n := len(c.Elsewhere()); n > maxDatabases {
+		v.fault("feeds name %d databases besides database.url; use at most %d in one provider", n, maxDatabases)
+	}
 	for i, f := range c.Feeds {
 		key := fmt.Sprintf("feeds[%d]", i)
 		if !feedName.MatchString(f.Name) {
@@ -176,9 +183,6 @@ func (c *Config) checkFeeds(v *validator) {
 			v.fault("%s.name %s is listed twice; remove one", key, f.Name)
 		}
 		seen[f.Name] = true
-		if f.Database.URL != "" && f.Database.URL != c.Database.URL {
-			v.fault("%s.database.url is not available in this release; every feed lives in database.url", key)
-		}
 	}
 }
 

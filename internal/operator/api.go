@@ -25,7 +25,7 @@ import (
 // Config is what the API is made of.
 type Config struct {
 	// Store holds the feeds.
-	Store *livefeed.Store
+	Store Feeds
 	// Access changes and lists who may read.
 	Access Access
 	// Token is the bearer token, at least [MinToken] bytes.
@@ -66,7 +66,7 @@ const importPath = "/feeds/:feed/import"
 // API is the operator API. It is an [http.Handler].
 type API struct {
 	// Immutable.
-	store    *livefeed.Store
+	store    Feeds
 	access   Access
 	token    [sha256.Size]byte
 	sessions func(ctx context.Context, feed string) (lookup.SessionCount, error)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -18,6 +20,13 @@ import (
 
 // MaxGroupBytes is the largest body of a group, and the longest line of an import.
 const MaxGroupBytes = 8 << 20
+
+// Feeds finds feeds, in whichever database they live. *livefeed.Store is that of one
+// database.
+type Feeds interface {
+	Feed(name string) *livefeed.Feed // nil: there is none
+	Feeds() []*livefeed.Feed
+}
 
 // feedView is what a feed holds, as the API shows it. Sequences are U64 and
 // therefore text; counts are numbers.
@@ -40,17 +49,46 @@ type feedView struct {
 	Removable int64 `json:"removable"`
 }
 
-// feeds answers GET /operator/v1/feeds, in order of name.
+// unavailableView stands for a feed whose database does not answer while others do.
+type unavailableView struct {
+	Feed        string `json:"feed"`
+	Unavailable bool   `json:"unavailable"`
+}
+
+const (
+	// viewWithin bounds what is asked of one feed among all, and viewsAtOnce how many are asked at a time.
+	viewWithin  = 10 * time.Second
+	viewsAtOnce = 4
+)
+
+// feeds answers GET /operator/v1/feeds, in order of name. A feed whose database
+// does not answer keeps no other from being shown.
 func (a *API) feeds(c echo.Context) error {
 	all := slices.Clone(a.store.Feeds())
 	slices.SortFunc(all, func(x, y *livefeed.Feed) int { return strings.Compare(x.Name(), y.Name()) })
-	views := make([]feedView, 0, len(all))
-	for _, f := range all {
-		v, err := a.view(c.Request().Context(), f)
+	views, errs := make([]any, len(all)), make([]error, len(all))
+	turn := make(chan struct{}, viewsAtOnce)
+	var asked sync.WaitGroup
+	for i, f := range all {
+		asked.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			ctx, cancel := context.WithTimeout(c.Request().Context(), viewWithin)
+			defer cancel()
+			v, err := a.view(ctx, f)
+			if views[i], errs[i] = v, err; err != nil {
+				views[i] = unavailableView{f.Name(), true}
+			}
+		})
+	}
+	asked.Wait()
+	if len(all) > 0 && !slices.Contains(errs, nil) {
+		return errs[0]
+	}
+	for i, err := range errs {
 		if err != nil {
-			return err
+			a.log.Warn("a feed could not be shown", "feed", all[i].Name(), "error", err)
 		}
-		views = append(views, v)
 	}
 	return c.JSON(http.StatusOK, map[string]any{"feeds": views})
 }

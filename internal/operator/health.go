@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"net/http"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 )
@@ -23,8 +24,14 @@ func (a *API) ready(c echo.Context) error {
 	if !ready {
 		checks["shutdown"] = "failing"
 	}
-	for _, check := range a.checks {
-		err := check.Probe(ctx)
+	results := make([]error, len(a.checks))
+	var asked sync.WaitGroup
+	for i, check := range a.checks { // at once, so that one that hangs leaves time for the others
+		asked.Go(func() { results[i] = check.Probe(ctx) })
+	}
+	asked.Wait()
+	for i, check := range a.checks {
+		err := results[i]
 		switch {
 		case err == nil:
 			checks[check.Name] = "ok"

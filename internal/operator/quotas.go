@@ -11,7 +11,9 @@ import (
 // quotasView is what clients hold of what the quotas let them.
 type quotasView struct {
 	Services []serviceUsageView `json:"services"`
-	Node     nodeUsageView      `json:"node"`
+	// Unavailable are feeds whose database did not answer: their services are not listed.
+	Unavailable []string      `json:"unavailable,omitempty"`
+	Node        nodeUsageView `json:"node"`
 }
 
 // serviceUsageView is of the whole deployment.
@@ -67,7 +69,7 @@ func (a *API) quotas(c echo.Context) error {
 		return err
 	}
 	v := quotasView{
-		Services: make([]serviceUsageView, 0, len(u.Services)),
+		Services: make([]serviceUsageView, 0, len(u.Services)), Unavailable: u.Unavailable,
 		Node: nodeUsageView{
 			Waiters: u.Node.Waiters, MaxWaiters: u.Node.MaxWaiters, Requests: u.Node.Requests, MaxRequests: u.Node.MaxRequests,
 			RequestsWaiting: u.Node.RequestsWaiting, MaxRequestsWaiting: u.Node.MaxRequestsWaiting,
