@@ -253,7 +253,7 @@ func (p *Provider) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, bu
 	if err != nil {
 		return nil, built{}, err
 	}
-	first, err := p.finishPage(ctx, tx, feed, pg, cut.W, o.room)
+	first, err := p.finishPage(ctx, tx, feed, pg, cut.W, false, o.room)
 	return s, first, err
 }
 

@@ -79,9 +79,10 @@ func (p *Provider) endPage(pg *page, s *session, at int64, complete bool, bytes 
 	return pg
 }
 
-// finishPage fetches the evidence of the chosen groups and writes the body.
-func (p *Provider) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, r *room) (built, error) {
-	e, err := p.pageEvidence(ctx, q, feed, pg.groups)
+// finishPage fetches the evidence of the chosen groups and writes the body. Kept says whether evidence that this node has kept may
+// be taken.
+func (p *Provider) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, kept bool, r *room) (built, error) {
+	e, err := p.pageEvidence(ctx, q, feed, pg.groups, kept)
 	if err != nil {
 		return built{}, err
 	}
