@@ -239,3 +239,42 @@ func TestA6_ARememberedSessionEndsElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// TestA6_WhoLeavesAStatementHurtsNobody: of those whose statement stands in the database all but one leave. It goes on for him, and he is
+// not asked again.
+func TestA6_WhoLeavesAStatementHurtsNobody(t *testing.T) {
+	t.Parallel()
+	n := start(t, setup{})
+	p := n.provider
+	s := n.loaded(n.open(ask{}).Session)
+	_, release := n.held(gateAnswered, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	errs, verdicts := make(chan error, 5), make(chan gate, 1)
+	for range cap(errs) {
+		go func() { _, err := p.gate(ctx, s, nil, nil); errs <- err }()
+	}
+	go func() {
+		g, err := p.gate(context.Background(), s, nil, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		verdicts <- g
+	}()
+	testkit.Eventually(t, "all wait", func() bool { waiting, _ := p.gates.queued(); return waiting == cap(errs)+1 })
+	unlock := n.locked("feed")
+	release()
+	n.blocked(1)
+	cancel()
+	for range cap(errs) {
+		if err := within(t, "one who left", errs); err == nil {
+			t.Error("who left had an answer")
+		}
+	}
+	unlock()
+	if g := within(t, "verdict", verdicts); g.state != stateOpen {
+		t.Fatalf("%+v", g)
+	}
+	if got := n.metric("overlayd_lookup_gate_again_total", ""); got != 0 {
+		t.Fatalf("%v asked again", got)
+	}
+}

@@ -2,10 +2,15 @@ package lookup
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"slices"
+	"sync"
 	"testing"
 
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
 )
 
 // TestL10_AnOpenStoresNoKeptEvidence: the first body of an Open is stored and answered again, so what it carries is read for it. When
@@ -79,5 +84,55 @@ func TestA5_KeptEvidenceIsNotServedOnceProhibited(t *testing.T) {
 	n.request(readPath, readBody(page.Session, page.Cursor, few(1))).refused(t, wire.ResetRequired)
 	if got := outputs(n.read(other, wide)); !slices.Equal(got, []string{fine.hex()}) {
 		t.Fatalf("%v", got)
+	}
+}
+
+// TestL10_EvidenceThatBecameKeptIsAskedFor: it was not kept when a body asked for it, and was when the question was taken: read for
+// somebody else, and lost since. The gate is asked about it all the same.
+func TestL10_EvidenceThatBecameKeptIsAskedFor(t *testing.T) {
+	t.Parallel()
+	n := start(t, setup{})
+	b := n.live(`{}`)
+	c := mint("kept meanwhile", 0)
+	n.append(c.put(genre(0), ""))
+	p, sum := n.provider, sha256.Sum256(c.beef)
+	hold := make(chan struct{})
+	// The statements that are on their way stand still; what the poll asks goes along with the next.
+	send := p.reads.send
+	p.reads.send = func(ctx context.Context, q livefeed.Querier, questions []evidenceQuestion) ([]evidenceAnswer, error) {
+		if questions[0].feed == nil {
+			<-hold
+			return make([]evidenceAnswer, len(questions)), nil
+		}
+		return send(ctx, q, questions)
+	}
+	var holders sync.WaitGroup
+	for i := range batchesAtOnce {
+		holders.Go(func() { _, _ = p.reads.ask(context.Background(), evidenceQuestion{}) })
+		testkit.Eventually(t, "it is on its way", func() bool { waiting, flying := p.reads.queued(); return waiting == 0 && flying == i+1 })
+	}
+	answered := make(chan reply, 1)
+	go func() { answered <- n.request(readPath, readBody(b.Session, b.Cursor, wide)) }()
+	testkit.Eventually(t, "the poll waits", func() bool { waiting, _ := p.reads.queued(); return waiting == 1 })
+	text := base64.StdEncoding.AppendEncode(nil, c.beef)
+	p.encoded.put(sum, text, len(text))
+	if _, err := n.db.Pool.Exec(t.Context(), `delete from blob`); err != nil {
+		t.Fatal(err)
+	}
+	close(hold)
+	holders.Wait()
+	within(t, "answer", answered).refused(t, wire.ResetRequired)
+}
+
+// TestW5_AStatementOfEvidenceIsBounded: it reads at most 4 MiB and what one body needs.
+func TestW5_AStatementOfEvidenceIsBounded(t *testing.T) {
+	t.Parallel()
+	n := start(t, setup{})
+	b := &batcher[evidenceQuestion, evidenceAnswer]{items: n.provider.reads.items}
+	for range 20 {
+		b.waiting = append(b.waiting, &asked[evidenceQuestion, evidenceAnswer]{question: evidenceQuestion{size: 1 << 20}})
+	}
+	if got := len(b.board(&flight{}, nil)); got != 4 {
+		t.Fatalf("%d bodies of 1 MiB of evidence each are read for at once", got)
 	}
 }

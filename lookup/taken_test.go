@@ -258,3 +258,61 @@ func TestO10_ABufferIsNotUsedAgainWhileItIsSent(t *testing.T) {
 	all.Wait()
 	n.settled(t, "all of them")
 }
+
+// TestO10_EveryBodyNeedsRoom: when a client's room is taken, whatever would lay out or hold a body for it is told to come again, with
+// nothing left behind; a Close and refusals are answered, and other clients too.
+func TestO10_EveryBodyNeedsRoom(t *testing.T) {
+	t.Parallel()
+	n := shops(t, setup{quotas: Quotas{BodyBytes: 3 * leastBodyBytes, BodyBytesPerClient: leastBodyBytes}})
+	n.digest = n.capability()
+	n.stock(3)
+	saved, fresh := ask{id: newID()}, ask{id: newID()}
+	page := n.openAs(whence{alice, testService}, ask{id: saved.id, limits: few(1)}).batch(t)
+	again := ask{id: saved.id, limits: few(1)}
+	var live *wire.Batch
+	for live = n.openAs(whence{alice, testService}, ask{}).batch(t); !live.SnapshotComplete; {
+		live = n.request(readPath, readBody(live.Session, live.Cursor, wide), from(alice)).batch(t)
+	}
+	// The room is that of one of alice's requests.
+	bodies := n.provider.quotas.bodies
+	who := make(chan client, 1)
+	stop := n.during(beforeGate, func() {
+		bodies.mu.Lock()
+		defer bodies.mu.Unlock()
+		for c := range bodies.of {
+			select {
+			case who <- c:
+			default:
+			}
+		}
+	})
+	n.settled(t, "what was before")
+	n.request(readPath, readBody(live.Session, live.Cursor, wide), from(alice)).batch(t)
+	stop()
+	n.settled(t, "it")
+	taken := &room{bodies: bodies, who: within(t, "a client with a body", who)}
+	if r := taken.take(leastBodyBytes - 16); r != nil {
+		t.Fatal(r)
+	}
+	sessions := n.count("lookup_session")
+	for name, r := range map[string]reply{
+		"open":    n.openAs(whence{alice, testService}, fresh),
+		"again":   n.openAs(whence{alice, testService}, again),
+		"page":    n.request(readPath, readBody(page.Session, page.Cursor, few(1)), from(alice)),
+		"quiet":   n.request(readPath, readBody(live.Session, live.Cursor, wide), from(alice)),
+		"waiting": n.request(readPath, readBody(live.Session, live.Cursor, wait(1)), from(alice)),
+	} {
+		if e := toldBy(t, r, quotaBodyBytesPerClient, false); *e.RetryAfterMs != 1000 {
+			t.Errorf("%s: retryAfterMs %d", name, *e.RetryAfterMs)
+		}
+	}
+	if got := n.count("lookup_session"); got != sessions {
+		t.Errorf("%d sessions were stored", got-sessions)
+	}
+	n.openAs(whence{bob, testService}, ask{}).batch(t)
+	n.request(closePath, closeBody(live.Session), from(alice))
+	taken.leave(true)
+	n.openAs(whence{alice, testService}, fresh).batch(t)
+	n.openAs(whence{alice, testService}, again).batch(t)
+	n.settled(t, "all of them")
+}
