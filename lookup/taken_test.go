@@ -302,7 +302,7 @@ func TestO10_EveryBodyNeedsRoom(t *testing.T) {
 		"quiet":   n.request(readPath, readBody(live.Session, live.Cursor, wide), from(alice)),
 		"waiting": n.request(readPath, readBody(live.Session, live.Cursor, wait(1)), from(alice)),
 	} {
-		if e := toldBy(t, r, quotaBodyBytesPerClient, false); *e.RetryAfterMs != 1000 {
+		if e := toldBy(t, r, quotaBodyBytesPerClient, false); *e.RetryAfterMs != 5000 {
 			t.Errorf("%s: retryAfterMs %d", name, *e.RetryAfterMs)
 		}
 	}
