@@ -27,6 +27,9 @@ RETAINED ?= 0
 FLEETTIME ?= 2m
 HERD ?= 2000
 IDLE ?= 10000
+# How many rows the sessions of make memory scan, and how many groups are committed beside its slow readers.
+MEMORYROWS ?= 1000000
+MEMORYGROUPS ?= 10000
 # Which benchmarks: make bench BENCH=Append
 BENCH ?= .
 
@@ -36,7 +39,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz model soak crash kills fleet herd idle shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz model soak crash kills fleet herd idle memory shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +82,10 @@ herd: tools check-postgres ## kill the only node under HERD (2000) followers: ho
 idle: tools check-postgres ## keep IDLE (10000) signed polls waiting for 20 s: memory, processor and statements (ulimit -n above IDLE)
 	$(WITHPG) $(GO) test -run '^TestN7_IdlePolls$$' -count=1 -timeout 60m -v ./internal/fleet \
 		-args -idle.waiters $(IDLE) -idle.wait 25s -idle.time 20s -idle.ramp 4s
+
+memory: tools check-postgres ## scan MEMORYROWS (1000000) rows in 16 sessions, then commit beside 100 readers of a byte a second: resident memory
+	$(WITHPG) $(GO) test -run '^TestN8_' -count=1 -parallel 1 -timeout 3h -v ./internal/fleet -args -memory.rows $(MEMORYROWS) \
+		-memory.groups $(MEMORYGROUPS) -memory.readers 100 -memory.bodies 128 -memory.ratio 0.9
 
 shuffle: check-go ## verify 1000 random histories in 20 orders of work each, with restarts: all must end alike
 	$(GO) test -run '^TestR3_Shuffle$$' -count=1 -timeout 90m -v ./reconcile/shuffle -args -histories 1000 -orders 20

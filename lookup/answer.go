@@ -193,8 +193,9 @@ func (p *Provider) write(c echo.Context, out answer) error {
 	if c.Request().Method == http.MethodHead {
 		return nil
 	}
-	// An error of a deadline means a writer without any, which is not a server's.
-	control := http.NewResponseController(c.Response())
+	// An error of a deadline means a writer without any, which is not a server's. Echo's own writer hides the errors of Flush, and
+	// panics where there is none.
+	control := http.NewResponseController(c.Response().Writer)
 	_ = control.SetWriteDeadline(time.Now().Add(p.writeWithin(len(out.body))))
 	if _, err := c.Response().Write(out.body); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ const (
 // as many statements as may are on their way waits, and goes along with the next. Questions are taken when a connection is at
 // hand, before the statement is sent on it: so its snapshot lies after the moment at which each of its callers asked.
 //
-// At most batchesAtOnce goroutines ask. Each ends when nobody waits, and gives a statement up once all who asked it have left.
+// At most batchesAtOnce goroutines ask. Each ends when nobody waits, and gives a statement up once all who asked it have left. A
+// panic while they ask is of none of them: whoever asked meets it, or does not, when he asks by himself.
 type batcher[Q, A any] struct {
 	// Static.
 	pool *pgxpool.Pool
@@ -35,6 +37,8 @@ type batcher[Q, A any] struct {
 	send func(ctx context.Context, q livefeed.Querier, questions []Q) ([]A, error)
 	// items is how many things a question names; nil: none does.
 	items func(Q) int
+	// within bounds a statement; 0: batchWithin.
+	within time.Duration
 	// sent and again are told of statements, by the number of their questions, and of questions that are asked one by one.
 	sent  func(questions int)
 	again func()
@@ -60,10 +64,11 @@ type flight struct {
 	cancel context.CancelFunc
 }
 
-// errAlone says that the statement that a question shared with others failed.
+// errAlone says that a question has no answer yet, and that whoever asked must ask again by himself.
 var errAlone = errors.New("lookup: a shared statement failed")
 
-// ask puts a question and returns its answer. When a statement fails that several have shared, each of them asks again by itself.
+// ask puts a question and returns its answer. When a statement fails that several have shared, or that had no answer within
+// batchWithin, each of those who asked asks again by itself.
 func (b *batcher[Q, A]) ask(ctx context.Context, question Q) (answer A, err error) {
 	a := &asked[Q, A]{question: question, told: make(chan struct{})}
 	b.mu.Lock()
@@ -100,13 +105,16 @@ func (b *batcher[Q, A]) leave(a *asked[Q, A]) {
 		if f.aboard--; f.aboard == 0 {
 			f.cancel()
 		}
+		return
 	}
+	var nothing Q
+	a.question = nothing // it may wait for long until it is passed over
 }
 
 // fly asks for whoever waits until nobody does.
 func (b *batcher[Q, A]) fly() {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), batchWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(b.within, batchWithin))
 		f := &flight{cancel: cancel}
 		b.mu.Lock()
 		batch := b.board(f, nil)
@@ -124,7 +132,7 @@ func (b *batcher[Q, A]) fly() {
 			switch {
 			case err == nil:
 				a.answer = answers[i]
-			case len(batch) > 1:
+			case len(batch) > 1 || errors.Is(err, context.DeadlineExceeded):
 				a.err = errAlone
 			default:
 				a.err = err
@@ -137,7 +145,12 @@ func (b *batcher[Q, A]) fly() {
 }
 
 // flown sends one statement, with those aboard who wait when there is a connection for it.
-func (b *batcher[Q, A]) flown(ctx context.Context, f *flight, batch []*asked[Q, A]) ([]*asked[Q, A], []A, error) {
+func (b *batcher[Q, A]) flown(ctx context.Context, f *flight, batch []*asked[Q, A]) (aboard []*asked[Q, A], answers []A, err error) {
+	defer func() {
+		if recover() != nil { // told by the request that meets it again
+			aboard, answers, err = batch, nil, errAlone
+		}
+	}()
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return batch, nil, fmt.Errorf("lookup: acquire a connection: %w", err)
@@ -151,7 +164,7 @@ func (b *batcher[Q, A]) flown(ctx context.Context, f *flight, batch []*asked[Q, 
 		questions[i] = a.question
 	}
 	b.sent(len(questions))
-	answers, err := b.send(ctx, conn, questions)
+	answers, err = b.send(ctx, conn, questions)
 	if err == nil && len(answers) != len(questions) {
 		err = fmt.Errorf("lookup: %d questions have %d answers", len(questions), len(answers))
 	}

@@ -62,8 +62,9 @@
 // public services have none. There is one way out, Provider.respond, for errors too.
 //
 // What is being built has one of a node's slots; a poll gives its slot back while it sleeps, and has a place among the
-// sleeping polls instead. A finished body has room at the node until its peer has taken it; where there is none left the request
-// is unavailable before the memory is taken, and a peer that takes too slowly is cut off.
+// sleeping polls instead. A finished body has room at the node from before its evidence is read until its peer has taken it; where
+// there is none left the request is unavailable, and a peer that takes too slowly is cut off. What is remembered of sessions and kept
+// of evidence takes at most 32 MiB each ([Config]).
 //
 // A new Open takes a token of its client's bucket and one of its service's, is refused early when what lasts is spent, and is
 // counted exactly before it commits. The transaction of an Open takes, in this order: the shared pin of the feed, the fence, the
@@ -89,7 +90,8 @@
 //   - L5: through never falls and never passes a relevant group that was not delivered.
 //   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
 //   - L9: every cursor that is not this session's is the same reset-required.
-//   - L10: what a node has kept of evidence is served only while the database still holds it: the gate is asked.
+//   - L10: what a node has kept of evidence is served only while the database still holds it: the gate is asked. What an Open
+//     stores is read for it.
 //   - T3: rows, sessions and manifests expire at their second, all by the one clock of T.
 //   - W1: a poll registers with the feed, then looks, then sleeps.
 //   - W5: a sleeping poll costs no statement. One that finds nothing costs two reads of the log and two gates (three when it is
@@ -111,7 +113,8 @@
 //
 // A request runs on its own goroutine. What requests of the same moment ask together (gates, loads, evidence) is asked by at most
 // two goroutines for each of the three and each database; each ends when nobody waits, and its statement is given up when all who
-// asked have left. Run blocks in its caller's, and has two beside it for each database: one that does the rounds of retention, on
+// asked have left. When one fails, times out or panics, everybody in it asks by himself, in his own time and on his own goroutine.
+// Run blocks in its caller's, and has two beside it for each database: one that does the rounds of retention, on
 // the pool and one connection of its own that holds the lock, and one that reads the gauges.
 //
 // # Failure

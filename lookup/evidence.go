@@ -5,13 +5,16 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/overlayd/overlayd/livefeed"
 )
 
 // Evidence of live groups is read for all who wait for the same commit by one statement, encoded once, and kept for those who
 // come next. What is kept may have been lost in the database meanwhile: the gate is asked about it with the rest (conformance
-// row L10). Snapshot pages take what is kept and read the rest for themselves: a scan would drive out what is shared.
+// row L10). Snapshot pages take what is kept and read the rest for themselves: a scan would drive out what is shared. The first
+// page of an Open takes nothing that is kept: it is stored, and answered again without asking for its evidence.
 
 // evidence is the BEEF that a body needs, by digest.
 type evidence struct {
@@ -75,12 +78,18 @@ func (p *shard) keptOf(feed *livefeed.Feed, want map[[32]byte]int) (*evidence, e
 // errEvidence is the cause of a reset.
 var errEvidence = refuseReset(errors.New("stored evidence is missing or has another size"))
 
-// pageEvidence reads what snapshot groups need.
-func (p *shard) pageEvidence(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, groups []*draft) (*evidence, error) {
+// pageEvidence reads what snapshot groups need, all of it if nothing that is kept may be taken.
+func (p *shard) pageEvidence(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, groups []*draft, kept bool) (*evidence, error) {
 	want := needs(groups)
-	e, rest, err := p.keptOf(feed, want)
-	if err != nil || len(rest.sums) == 0 {
-		return e, err
+	e, rest := &evidence{}, evidenceQuestion{sums: slices.Collect(maps.Keys(want))}
+	var err error
+	if kept {
+		if e, rest, err = p.keptOf(feed, want); err != nil {
+			return nil, err
+		}
+	}
+	if len(rest.sums) == 0 {
+		return e, nil
 	}
 	if e.raw, err = feed.Blobs(ctx, q, rest.sums); err != nil {
 		return nil, fmt.Errorf("lookup: read evidence: %w", err)

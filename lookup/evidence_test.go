@@ -123,6 +123,9 @@ func TestW5_SessionsLoadedTogether(t *testing.T) {
 		if s, err = p.load(t.Context(), jazz.Session, of); err != nil || s != nil {
 			t.Fatalf("%+v, %v", s, err)
 		}
+		if _, ok := p.sessions.get(p.stored(of)); ok {
+			t.Fatal("a session that is gone is remembered")
+		}
 	}
 }
 

@@ -156,7 +156,7 @@ func (c *goldenCase) snapshot(t *testing.T, n *node, s *session) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := n.provider.main.finishPage(t.Context(), n.pool, n.feed, pg, s.w, n.room())
+	out, err := n.provider.main.finishPage(t.Context(), n.pool, n.feed, pg, s.w, true, n.room())
 	if err != nil {
 		t.Fatal(err)
 	}

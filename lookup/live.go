@@ -139,9 +139,13 @@ func (p *shard) finish(ctx context.Context, s *session, t *tail, r *room) (built
 	least = t.space.size(t.bytes, len(t.groups), t.head.through, true)
 	t.head.highWater = t.space.highWater(least, t.head.through, t.headNow)
 	t.head.cursor = p.cursors.seal(s.digest, s.epoch, t.at)
+	room, refused := r.lay(least + widestU64)
+	if refused != nil {
+		return built{}, refused
+	}
 	e, err := p.liveEvidence(ctx, s.feed, t.groups)
 	if err != nil {
 		return built{}, err
 	}
-	return assemble(&t.head, t.groups, e, least, r)
+	return assemble(room, &t.head, t.groups, e)
 }

@@ -256,7 +256,7 @@ func (p *shard) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, built
 	if err != nil {
 		return nil, built{}, err
 	}
-	first, err := p.finishPage(ctx, tx, feed, pg, cut.W, o.room)
+	first, err := p.finishPage(ctx, tx, feed, pg, cut.W, false, o.room)
 	return s, first, err
 }
 

@@ -153,10 +153,12 @@ var quotaTexts = map[quota]string{
 }
 
 // Where no bucket says when there will be room, a peer is asked to wait this long. A poll that cannot wait has been answered
-// what there was, so it may come back later than a request that was answered nothing.
+// what there was, so it may come back later than a request that was answered nothing. Bodies that are not taken make room slowly, and
+// one that finds none has been all but built.
 const (
 	waiterRetry  = 5 * time.Second
 	requestRetry = time.Second
+	bodyRetry    = 5 * time.Second
 )
 
 // refuseLoad refuses what may be tried again after a while.

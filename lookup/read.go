@@ -105,7 +105,7 @@ func (p *shard) nextPage(ctx context.Context, in *inbound, s *session, at positi
 	if cut.W < s.w {
 		return built{}, p.suspect(ctx, s, s.w, s.wTag, refuseReset(fmt.Errorf("the head %d has fallen behind the snapshot at %d: %w", cut.W, s.w, livefeed.ErrRewritten)))
 	}
-	return p.finishPage(ctx, p.pool, s.feed, pg, cut.W, &in.room)
+	return p.finishPage(ctx, p.pool, s.feed, pg, cut.W, true, &in.room)
 }
 
 // suspect passes an error of a read on, after it told the feed if the error means that history was rewritten: what the session

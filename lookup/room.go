@@ -41,9 +41,9 @@ func (r *room) take(bytes int) *refusal {
 	defer b.mu.Unlock()
 	switch {
 	case b.of[r.who]+bytes > b.perClient:
-		return refuseLoad(quotaBodyBytesPerClient, requestRetry)
+		return refuseLoad(quotaBodyBytesPerClient, bodyRetry)
 	case b.held+bytes > b.most:
-		return refuseLoad(quotaBodyBytes, requestRetry)
+		return refuseLoad(quotaBodyBytes, bodyRetry)
 	case bytes == 0:
 		return nil
 	}

@@ -79,14 +79,19 @@ func (p *shard) endPage(pg *page, s *session, at int64, complete bool, bytes int
 	return pg
 }
 
-// finishPage fetches the evidence of the chosen groups and writes the body.
-func (p *shard) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, r *room) (built, error) {
-	e, err := p.pageEvidence(ctx, q, feed, pg.groups)
+// finishPage fetches the evidence of the chosen groups and writes the body. Kept says whether evidence that this node has kept may
+// be taken.
+func (p *shard) finishPage(ctx context.Context, q livefeed.Querier, feed *livefeed.Feed, pg *page, headSequence uint64, kept bool, r *room) (built, error) {
+	room, refused := r.lay(pg.size + widestU64)
+	if refused != nil {
+		return built{}, refused
+	}
+	e, err := p.pageEvidence(ctx, q, feed, pg.groups, kept)
 	if err != nil {
 		return built{}, err
 	}
 	pg.head.highWater = pg.space.highWater(pg.size, pg.head.through, headSequence)
-	return assemble(&pg.head, pg.groups, e, pg.size, r)
+	return assemble(room, &pg.head, pg.groups, e)
 }
 
 // built is a finished body, and what the gate must ask of it.
@@ -97,13 +102,9 @@ type built struct {
 	evidence  []byte // the digests, 32 bytes each, of what it carries that was not read for it
 }
 
-// assemble writes a body whose least size is known into its room, and checks that it keeps its limit.
-func assemble(h *head, groups []*draft, e *evidence, leastSize int, r *room) (built, error) {
-	body, refused := r.lay(leastSize + widestU64)
-	if refused != nil {
-		return built{}, refused
-	}
-	body = h.append(body, groups, e)
+// assemble writes a body into its room, and checks that it keeps its limit.
+func assemble(room []byte, h *head, groups []*draft, e *evidence) (built, error) {
+	body := h.append(room, groups, e)
 	if len(body) > int(h.limits.MaxBytes) {
 		return built{}, fmt.Errorf("lookup: a body of %d bytes outgrew its %d", len(body), h.limits.MaxBytes)
 	}

@@ -11,6 +11,7 @@
 //	make fleet   nodes are killed in turn under writers and followers: what followers hold at the end is judged
 //	make herd    the only node is killed under followers and started again: what their return costs
 //	make idle    signed long polls that nothing happens to: what each costs to keep, and to renew
+//	make memory  sessions that scan a million rows, and readers that take a byte a second: what the node's memory grows by
 //
 // What they print are figures, and no bounds of the tests: what is wrong on any machine fails, what is slow is read.
 //
@@ -27,6 +28,8 @@
 //	N5  A database that goes away and comes back costs a retry as well.
 //	N6  The balancer and the judge see what they are for.
 //	N7  A poll that waits is kept by its node without asking the database for it.
+//	N8  What a node holds in memory grows neither with the rows that sessions scan nor with the answers that peers do not take,
+//	    and those who write are not held up by them.
 //
 // # Ownership and failure
 //

@@ -32,6 +32,7 @@ type settings struct {
 	database string // "": one of the test's own
 	host     string // of the base URL; "": 127.0.0.1
 	service  string // more of every service, as "maxWaitMs: 1000"
+	quotas   string // more quotas, as "bodyBytes: 8388608"
 	more     string // more lines
 }
 
@@ -105,13 +106,13 @@ identity: {keyFile: identity.key}
 chain: {network: main, genesisHash: "%s"}
 stateFile: state
 quotas: {opensPerSecond: 100000, openBurst: 100000, serviceOpensPerSecond: 100000, serviceOpenBurst: 100000, waiters: 100000,
-  waitersPerClient: 100000, sessionsPerClient: 1000000, sessions: 1000000, requestsWaiting: 100000, requestWaitMs: 60000}
+  waitersPerClient: 100000, sessionsPerClient: 1000000, sessions: 1000000, requestsWaiting: 100000, requestWaitMs: 60000, %s}
 services:
 %s
 %s
 %s
 %s
-`, host, port, n.public, n.operator, genesis, service(forAll, "authentication: none"), service(forSigned, "authentication: brc103"),
+`, host, port, n.public, n.operator, genesis, s.quotas, service(forAll, "authentication: none"), service(forSigned, "authentication: brc103"),
 			service(forListed, "authentication: brc103, access: list"), s.more),
 	} {
 		if err := os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600); err != nil {
