@@ -115,7 +115,7 @@ func TestReport_Tables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"case", "\ndelivery ", "\n(baseline & more) ", "\nratio of", "delivery: server cores", "0.5 cores",
+		"case", "\ndelivery ", "\n(baseline & more) ", "\nratio of", "delivery: provider cores", "0.5 cores",
 		"last third over first, p99", "4.00", "was interrupted",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -107,6 +107,7 @@ func begin(command string, t *Target, settings map[string]any) *Report {
 // ended is what a command returns: the report, and an error when the run failed or showed a fault of the provider.
 func ended(r *Report, err error) (*Report, error) {
 	r.Seconds = time.Since(r.Began).Seconds()
+	r.Machine.noteLoad()
 	if r.Lost > 0 || r.Doubled > 0 {
 		err = errors.Join(err, fmt.Errorf("of what was acknowledged %d changes did not come to a reader, and %d came twice; both must be 0", r.Lost, r.Doubled))
 	}

@@ -109,7 +109,7 @@ func (k *soak) trips(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = n.close(ctx) }()
-	body := make([]byte, k.Target.evidence())
+	_, body := newRun(k.Target.evidence()).row(barePart, 0)
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
 	for {
@@ -219,7 +219,7 @@ func (r *Report) trend() {
 	}{
 		{"p50", func(i Interval) float64 { return i.P50Ms }},
 		{"p99", func(i Interval) float64 { return i.P99Ms }},
-		{"server memory", func(i Interval) float64 { return i.ServerMB }},
+		{"provider memory", func(i Interval) float64 { return i.ServerMB }},
 	} {
 		var first, last []float64
 		for n := range third {
