@@ -30,6 +30,8 @@ IDLE ?= 10000
 # How many rows the sessions of make memory scan, and how many groups are committed beside its slow readers.
 MEMORYROWS ?= 1000000
 MEMORYGROUPS ?= 10000
+# Flags of make bench-compare: COMPAREFLAGS='-readers 1,100 -shared 10 -html /tmp/compare.html'
+COMPAREFLAGS ?=
 # Which benchmarks: make bench BENCH=Append
 BENCH ?= .
 
@@ -39,7 +41,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz model soak crash kills fleet herd idle memory shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test race fuzz model soak crash kills fleet herd idle memory shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 bench-compare interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +111,9 @@ bench-timers: tools check-postgres ## let 100 k timers fall due at once beside r
 
 bench-brc104: check-go ## compare signed requests with the official middleware (a module of its own; needs the network once)
 	cd bench/brc104 && $(GO) run . -check
+
+bench-compare: check-go check-postgres ## compare delivery to 1, 100 and 500 readers with etcd's watch (a module of its own; needs the network once)
+	cd bench/compare && $(GO) run . $(COMPAREFLAGS)
 
 interop-deps: ## install what the tests with Node and Chromium drive (interop/node)
 	npm ci --prefix interop/node --no-audit --no-fund --loglevel=error

@@ -62,20 +62,26 @@ const dialTime = 30 * time.Second
 
 // etcd is the subject.
 type etcd struct {
-	url   string
-	bytes int // of a value
+	url    string
+	bytes  int // of a value
+	shared int // watches of one client, which share its connection and stream
 
 	mu    sync.Mutex
 	parts int // loads so far; guarded by mu
 }
 
-func (e *etcd) Name() string { return "etcd" }
+func (e *etcd) Name() string {
+	if e.shared > 1 {
+		return fmt.Sprintf("etcd (%d a client)", e.shared)
+	}
+	return "etcd"
+}
 
 func (e *etcd) client() (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{e.url}, DialTimeout: dialTime, Logger: zap.NewNop()})
 }
 
-// Begin makes n watches, each with a client of its own.
+// Begin makes n watches, on as many clients as they need.
 func (e *etcd) Begin(ctx context.Context, n int, deliver func(reader int, change uint64)) (bench.Fan, error) {
 	e.mu.Lock()
 	prefix := fmt.Sprintf("load/%d/", e.parts)
@@ -92,12 +98,15 @@ func (e *etcd) Begin(ctx context.Context, n int, deliver func(reader int, change
 		f.appenders = append(f.appenders, c)
 	}
 	for i := range n {
-		c, err := e.client()
-		if err != nil {
-			return nil, errors.Join(err, f.End(ctx))
+		if i%e.shared == 0 {
+			c, err := e.client()
+			if err != nil {
+				return nil, errors.Join(err, f.End(ctx))
+			}
+			f.readers = append(f.readers, c)
 		}
-		f.readers = append(f.readers, c)
-		events := c.Watch(watching, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+		var err error
+		events := f.readers[len(f.readers)-1].Watch(watching, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 		late := time.NewTimer(dialTime)
 		select {
 		case first := <-events:

@@ -26,6 +26,7 @@ type options struct {
 	bytes                int
 	plan                 bench.Plan
 	overlayd, json, html string
+	shared               int
 	etcdDir              string
 }
 
@@ -40,6 +41,8 @@ func parse(args []string) (*options, error) {
 	f.IntVar(&o.plan.Rounds, "rounds", 5, "rounds that medians are taken of")
 	f.DurationVar(&o.plan.Time, "time", 5*time.Second, "length of a case in a round")
 	f.DurationVar(&o.plan.WarmUp, "warm-up", time.Second, "length of what precedes and is not counted")
+	f.IntVar(&o.shared, "shared", 0, "measure etcd also with so many watches on one client; 0 is not")
+	f.IntVar(&o.plan.Count, "count", o.plan.Count, "signatures that are made and verified in a round, for the crypto floor")
 	f.StringVar(&o.overlayd, "overlayd", "", "an overlayd `program` (default: built from this tree)")
 	f.StringVar(&o.json, "json", "", "write the report as JSON to a `file`")
 	f.StringVar(&o.html, "html", "", "write the report with plots to a `file`")
@@ -54,8 +57,8 @@ func parse(args []string) (*options, error) {
 		}
 		o.readers = append(o.readers, n)
 	}
-	if o.rate <= 0 || f.NArg() > 0 {
-		return nil, fmt.Errorf("%w: -rate is to be positive, and there are no arguments", errUsage)
+	if !(o.rate > 0) || o.bytes < 100 || o.bytes > 1<<16 || o.shared < 0 || f.NArg() > 0 {
+		return nil, fmt.Errorf("%w: -rate is to be positive, -bytes 100 to 65536, -shared not negative, and there are no arguments", errUsage)
 	}
 	if err := o.plan.Check(); err != nil {
 		return nil, errors.Join(errUsage, err)
@@ -121,10 +124,14 @@ func run(ctx context.Context, args []string) (err error) {
 		t.EvidenceBytes = o.bytes
 		subjects = append(subjects, t.Subject())
 	}
-	r, err := bench.Compare(ctx, o.plan, append(subjects, &etcd{url: e.Line, bytes: o.bytes}), o.readers, o.rate)
+	if o.shared > 1 {
+		subjects = append(subjects, &etcd{url: e.Line, bytes: o.bytes, shared: o.shared})
+	}
+	r, err := bench.Compare(ctx, o.plan, append(subjects, &etcd{url: e.Line, bytes: o.bytes, shared: 1}), o.readers, o.rate)
 	if r == nil || !r.Measured() {
 		return errors.Join(err, errors.New("nothing was measured"))
 	}
+	r.Settings["evidenceBytes"] = o.bytes
 	err = errors.Join(err, r.Print(os.Stdout))
 	for path, write := range map[string]func(io.Writer) error{o.json: r.WriteJSON, o.html: r.WriteHTML} {
 		if path == "" {

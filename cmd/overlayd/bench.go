@@ -25,11 +25,13 @@ Its operator API is the one of --operator and --token-file, else of the environm
 ` + "`overlayd dev`" + ` in --data. The baselines of the database are left out there, unless --database-url names
 it: they then get a schema of their own in it for the time of the run.
 
-  bare INSERT+COMMIT     as many bytes in one line, through the driver, durable as the database is set
+  bare INSERT+COMMIT     as many bytes in one line, through the driver, from as many connections
   primary-key page       256 rows of as many bytes, by their key
   bare NOTIFY round trip such a line with a notification, from the call to a listening connection
   unsigned echo          one HTTP round trip to a process that does nothing, with as many bytes
   sign + verify          what the curve alone takes (--signed)
+
+A private Postgres flushes every commit; a database that does not is named in the report.
 
 A delivery's time is from the append call to the body that was verified at the reader, as the protocol
 asks of a client. stdout gets the tables (--json - puts JSON there instead), stderr the progress. Ctrl-C

@@ -58,6 +58,21 @@ func (b *benchmarked) report(t *testing.T) *bench.Report {
 	return &r
 }
 
+// toldDurability checks that the report says what a commit of the database is worth (Y9).
+func (b *benchmarked) toldDurability(t *testing.T, r *bench.Report) {
+	t.Helper()
+	var fsync string
+	if err := b.db.Pool.QueryRow(t.Context(), `select current_setting('fsync')`).Scan(&fsync); err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := r.Settings["database"].(string); !strings.Contains(said, "fsync "+fsync+",") {
+		t.Errorf("the report is of %q, and fsync is %s", said, fsync)
+	}
+	if warned := strings.Contains(strings.Join(r.Notes, " "), "does not flush"); warned != (fsync == "off") {
+		t.Errorf("with fsync %s the notes are %q", fsync, r.Notes)
+	}
+}
+
 // nothingLeft checks that neither files, nor tables, nor connections of the run are there any more (Y8).
 func (b *benchmarked) nothingLeft(t *testing.T) {
 	t.Helper()
@@ -122,6 +137,7 @@ func TestBench_EachCommandMeasuresAndLeavesNothing(t *testing.T) {
 			}
 			r := b.report(t)
 			whole(t, r, 2, c.cases...)
+			b.toldDurability(t, r)
 			if r.Command != c.command || !r.Machine.Local {
 				t.Errorf("the report is of %q, local %t", r.Command, r.Machine.Local)
 			}

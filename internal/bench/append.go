@@ -11,7 +11,7 @@ import (
 )
 
 // Append measures appends through the operator API, one group of one new row each, from several submitters at a time that each
-// wait for their answer. The baseline commits as many bytes by INSERT, from as many connections.
+// wait for their answer. The baseline commits the same evidence by INSERT, from as many connections.
 func Append(ctx context.Context, s Setup, submitters []int) (*Report, error) {
 	b, err := s.start(ctx, "append", slices.Max(submitters), map[string]any{"submitters": submitters})
 	if err != nil {
@@ -36,13 +36,18 @@ func Append(ctx context.Context, s Setup, submitters []int) (*Report, error) {
 	return b.end(ctx, err)
 }
 
-const appendPart = "a"
+// The parts of an append's run: rows of the feed, and lines of the baseline, which are made in the same way.
+const (
+	appendPart = "a"
+	barePart   = "b"
+)
 
 // appends is a run of Append.
 type appends struct {
 	*bench
-	run  *run
-	rows atomic.Uint64 // numbers given out
+	run *run
+	// Numbers given out: of rows, and of the baseline's lines.
+	rows, bareRows atomic.Uint64
 }
 
 func (a *appends) name(n int) string { return fmt.Sprintf("append, %s", count(n, "submitter")) }
@@ -75,10 +80,12 @@ func (a *appends) through(n int) func(context.Context, time.Duration, int, *Reco
 }
 
 func (a *appends) bare(n int) func(context.Context, time.Duration, int, *Recorder) error {
-	body := make([]byte, a.Target.evidence())
 	return func(ctx context.Context, load time.Duration, _ int, rec *Recorder) error {
 		return submit(ctx, n, load, rec, func() (func(context.Context) error, func(), error) {
-			return func(ctx context.Context) error { return a.bench.bare.insert(ctx, body) }, func() {}, nil
+			return func(ctx context.Context) error {
+				_, body := a.run.row(barePart, a.bareRows.Add(1))
+				return a.bench.bare.insert(ctx, body)
+			}, func() {}, nil
 		})
 	}
 }

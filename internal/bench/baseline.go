@@ -29,6 +29,19 @@ const pageRows = 256
 type bare struct {
 	pool   *pgxpool.Pool
 	schema string
+	// Of the server: what it is, and whether a commit that it acknowledged outlives a loss of power.
+	server  string
+	durable bool
+}
+
+// readDurability asks the server what its commits are worth.
+func (b *bare) readDurability(ctx context.Context) error {
+	var version, fsync, pages, commit string
+	err := b.pool.QueryRow(ctx, `select current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
+		current_setting('synchronous_commit')`).Scan(&version, &fsync, &pages, &commit)
+	b.server = fmt.Sprintf("PostgreSQL %s, fsync %s, full_page_writes %s, synchronous_commit %s", version, fsync, pages, commit)
+	b.durable = fsync == "on" && commit != "off"
+	return err
 }
 
 // newBare connects with at most conns connections. A target without a database has no such baselines: nil.
@@ -47,10 +60,13 @@ func newBare(ctx context.Context, url string, conns int) (*bare, error) {
 	}
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
-	out := &bare{pool, "overlayd_bench_" + hex.EncodeToString(b[:])}
+	out := &bare{pool: pool, schema: "overlayd_bench_" + hex.EncodeToString(b[:])}
 	_, err = pool.Exec(ctx, `create schema `+out.schema)
 	if err == nil {
 		_, err = pool.Exec(ctx, `create table `+out.schema+`.line (id bigint generated always as identity primary key, body bytea not null)`)
+	}
+	if err == nil {
+		err = out.readDurability(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the tables of the baselines: %w", err), out.close(ctx))
@@ -81,6 +97,9 @@ func (b *bare) insert(ctx context.Context, body []byte) error {
 // fill makes rows of so many bytes to page through.
 func (b *bare) fill(ctx context.Context, rows, bytes int) error {
 	_, err := b.pool.Exec(ctx, `create table `+b.schema+`.page (id bigint primary key, body bytea not null)`)
+	if err == nil { // read what is stored, as it is
+		_, err = b.pool.Exec(ctx, `alter table `+b.schema+`.page alter column body set storage external`)
+	}
 	if err == nil {
 		_, err = b.pool.Exec(ctx, `insert into `+b.schema+`.page
 			select n, decode(repeat(md5(n::text), $2), 'hex') from generate_series(1, $1::bigint) n`, rows, max(bytes/16, 1))

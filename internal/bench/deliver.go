@@ -99,7 +99,9 @@ func Fanout(ctx context.Context, s Setup, readers []int, rate float64) (*Report,
 		b.report.compare(c.name, bareNotify, figureP50)
 	}
 	if s.Target.Signed {
-		b.report.cryptoFloor(readers, rate)
+		for _, n := range readers {
+			b.report.cryptoFloor(fanName(subject, n), "", n, rate)
+		}
 	}
 	b.report.caseFacts()
 	return b.end(ctx, err)
@@ -125,23 +127,39 @@ func (r *Report) fan(ctx context.Context, s Subject, load Load, rec *Recorder) e
 	return err
 }
 
-// cryptoFloor says what signing and verifying alone take of a change that goes to all readers at once: each of them signs its
-// next request and has the answer signed, and both are verified.
-func (r *Report) cryptoFloor(readers []int, rate float64) {
-	c := r.find(bareCrypto)
-	if c == nil || c.Medians.Count == 0 {
+// cryptoFloor compares a signed case with what signing and verifying alone take of a change that goes to all readers at once: each
+// of them signs its next request and has the answer signed, and both are verified, on all processors. If public is a case too, the
+// floor is also added to it.
+func (r *Report) cryptoFloor(signed, public string, readers int, rate float64) {
+	curve, of, plain := r.find(bareCrypto), r.find(signed), r.find(public)
+	if curve == nil || of == nil || curve.Medians.Count == 0 {
 		return
 	}
-	for _, n := range readers {
-		floor := float64(n) * 2 * c.Medians.P50Ms / float64(runtime.NumCPU())
-		r.fact(fmt.Sprintf("crypto floor, %s", count(n, "reader")), floor, "ms a change")
-		if busy := floor * rate / 1000; busy > 1 {
-			r.fact(fmt.Sprintf("crypto floor, %s, of all cores", count(n, "reader")), busy, "(above 1: readers must batch)")
+	floor := func(ms float64) float64 { return float64(readers) * 2 * ms / float64(runtime.NumCPU()) }
+	floors := &CaseReport{Name: "crypto floor, " + count(readers, "reader")}
+	above := &CaseReport{Name: "public + crypto floor, " + count(readers, "reader")}
+	for i, round := range curve.Rounds {
+		floors.Rounds = append(floors.Rounds, Round{P50Ms: floor(round.P50Ms)})
+		if plain != nil && i < len(plain.Rounds) && plain.Rounds[i].P50Ms > 0 {
+			above.Rounds = append(above.Rounds, Round{P50Ms: plain.Rounds[i].P50Ms + floor(round.P50Ms)})
+		} else {
+			above.Rounds = append(above.Rounds, Round{})
 		}
+	}
+	for _, to := range []*CaseReport{floors, above} {
+		if q := ratio(of, to, figureP50); len(q.Rounds) > 0 {
+			r.Ratios = append(r.Ratios, q)
+		}
+	}
+	one := floor(curve.Medians.P50Ms)
+	r.fact(floors.Name, one, "ms a change")
+	if busy := one * rate / 1000; busy > 1 {
+		r.fact(floors.Name+", of all processors", busy, "(above 1: what comes meanwhile must be batched)")
 	}
 }
 
-// Compare measures several subjects under the same load, in the same rounds. It is for modules that have other systems as subjects.
+// Compare measures several subjects under the same load, in the same rounds; the last is the one that the others are compared
+// with. It is for modules that have other systems as subjects.
 func Compare(ctx context.Context, p Plan, subjects []Subject, readers []int, rate float64) (*Report, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -161,6 +179,14 @@ func Compare(ctx context.Context, p Plan, subjects []Subject, readers []int, rat
 			}})
 		}
 	}
+	public, signed := services(subjects)
+	if signed != nil {
+		curve, err := newSignVerify()
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, counted(bareCrypto, true, func(context.Context) (time.Duration, error) { return curve.once() }))
+	}
 	err := p.measure(ctx, r, cases)
 	last := subjects[len(subjects)-1] // what the others are compared with
 	for _, n := range readers {
@@ -169,6 +195,29 @@ func Compare(ctx context.Context, p Plan, subjects []Subject, readers []int, rat
 			r.compare(fanName(s, n), fanName(last, n), figureP99)
 		}
 	}
+	if signed != nil {
+		for _, n := range readers {
+			beside := ""
+			if public != nil {
+				beside = fanName(public, n)
+			}
+			r.cryptoFloor(fanName(signed, n), beside, n, rate)
+		}
+	}
 	r.caseFacts()
 	return ended(r, err)
+}
+
+// services are the public and the signed provider among the subjects; nil: there is none.
+func services(subjects []Subject) (public, signed *Overlay) {
+	for _, s := range subjects {
+		switch o, ok := s.(*Overlay); {
+		case !ok:
+		case o.t.Signed:
+			signed = o
+		default:
+			public = o
+		}
+	}
+	return public, signed
 }

@@ -20,7 +20,7 @@
 // Its time runs from the moment before the bytes of an append are written to the moment when a reader has the whole body of an
 // answer with that change, has verified its signature (signed services) and its headers' echo, has parsed it as strictly as package
 // wire does, and has checked that it continues what it read before. Appends begin at fixed times whether or not earlier ones were
-// answered; how late they began is reported, because it is not in the deliveries.
+// answered, as far as there are appenders free; how late they began is reported, because it is not in the deliveries.
 //
 // Each reader has a connection of its own, and one goroutine that uses it. Tests of many readers are thus tests of many sockets,
 // with no pool of connections between.
@@ -39,6 +39,8 @@
 //     holds.
 //   - Y8: nothing is left behind: not a process, a temporary folder or a table of a baseline, nor, at a provider that was there
 //     before, a row or a session. Kill -9 leaves a folder and, outside Linux, processes.
+//   - Y9: an append that began late, because the generator or all appenders were busy, is told as late by all of that time. A database
+//     that does not flush its commits is named as such in the report.
 //
 // # Ownership and failure
 //

@@ -45,7 +45,8 @@ type Load struct {
 // Tally is what came of a load, all of it, warm-up included.
 type Tally struct {
 	Appended, Delivered, Lost, Doubled int64
-	Late                               Histogram // how late appends began
+	// Late is how long after their times appends began, the wait for an appender included.
+	Late Histogram
 }
 
 // tailTime is how long what was appended may take to arrive after the load.
@@ -148,30 +149,40 @@ func (p *pour) append(ctx context.Context, fan Fan, all uint64, t *Tally) error 
 	// An append that was begun is finished: its outcome must be known.
 	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	work := make(chan uint64, all)
+	type job struct {
+		n   uint64
+		due time.Time
+	}
+	work := make(chan job, all)
 	faults := make(chan error, Appenders)
+	lates := make([]Histogram, Appenders)
 	var running sync.WaitGroup
 	for i := range Appenders {
 		running.Go(func() {
-			for n := range work {
+			for j := range work {
 				if ctx.Err() != nil {
 					continue // it was due and not begun
 				}
-				p.starts[n].Store(int64(time.Since(p.began)))
-				if err := fan.Append(whole, i, n); err != nil {
+				began := time.Now()
+				p.starts[j.n].Store(int64(began.Sub(p.began)))
+				lates[i].Add(began.Sub(j.due))
+				if err := fan.Append(whole, i, j.n); err != nil {
 					faults <- err
 					return
 				}
-				p.acked[n].Store(true)
+				p.acked[j.n].Store(true)
 			}
 		})
 	}
-	err := p.pace(ctx, fan, all, work, faults, t)
+	err := p.pace(ctx, fan, all, faults, func(n uint64, due time.Time) { work <- job{n, due} })
 	close(work)
 	if err != nil {
 		cancel()
 	}
 	running.Wait()
+	for i := range lates {
+		t.Late.Merge(&lates[i])
+	}
 	close(faults)
 	for fault := range faults {
 		if err == nil {
@@ -182,7 +193,7 @@ func (p *pour) append(ctx context.Context, fan Fan, all uint64, t *Tally) error 
 }
 
 // pace hands out the changes at their times. Work that nobody takes at once waits, and begins late.
-func (p *pour) pace(ctx context.Context, fan Fan, all uint64, work chan<- uint64, faults <-chan error, t *Tally) error {
+func (p *pour) pace(ctx context.Context, fan Fan, all uint64, faults <-chan error, hand func(n uint64, due time.Time)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	from := time.Now()
@@ -204,8 +215,7 @@ func (p *pour) pace(ctx context.Context, fan Fan, all uint64, work chan<- uint64
 				p.started()
 			}
 		}
-		t.Late.Add(time.Since(due))
-		work <- n
+		hand(n, due)
 	}
 	return nil
 }

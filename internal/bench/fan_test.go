@@ -72,7 +72,7 @@ const smallAll, smallWarm = 120, 20 // changes of it
 
 func TestY5_EveryDeliveryIsCounted(t *testing.T) {
 	t.Parallel()
-	f, rec := newFeed(), newRecorder(time.Now())
+	f, rec := newFeed(), NewRecorder(time.Now())
 	tally, err := Pour(t.Context(), f, small, rec)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestY5_DoubledIsFound(t *testing.T) {
 		}
 		return 1
 	}
-	tally, err := Pour(t.Context(), f, small, newRecorder(time.Now()))
+	tally, err := Pour(t.Context(), f, small, NewRecorder(time.Now()))
 	if err != nil || tally.Doubled != 4 || tally.Lost != 0 || tally.Delivered != 3*smallAll {
 		t.Errorf("delivered %d, lost %d, doubled %d, %v", tally.Delivered, tally.Lost, tally.Doubled, err)
 	}
@@ -135,13 +135,40 @@ func TestY6_InterruptedLoadIsDeliveredAndCounted(t *testing.T) {
 		}
 		return nil
 	}
-	tally, err := Pour(ctx, f, small, newRecorder(time.Now()))
+	tally, err := Pour(ctx, f, small, NewRecorder(time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What was begun when it was interrupted, and no more.
 	if tally.Appended < 1 || tally.Appended > 31+Appenders || tally.Delivered != 3*tally.Appended || tally.Lost != 0 || !f.ended {
 		t.Errorf("appended %d, delivered %d, lost %d, ended %t", tally.Appended, tally.Delivered, tally.Lost, f.ended)
+	}
+}
+
+func TestY9_TheWaitForAnAppenderIsLateness(t *testing.T) {
+	t.Parallel()
+	const busy = 50 * time.Millisecond
+	f := newFeed()
+	over := sync.OnceValue(func() <-chan time.Time { return time.After(busy) })
+	released := make(chan struct{})
+	f.onAppend = func(n uint64) error {
+		switch {
+		case n == 0: // as the others it holds its appender; this one lets them go
+			<-over()
+			close(released)
+		case n < Appenders:
+			<-released
+		}
+		return nil
+	}
+	tally, err := Pour(t.Context(), f, small, NewRecorder(time.Now()))
+	if err != nil || tally.Appended != smallAll {
+		t.Fatalf("appended %d, %v", tally.Appended, err)
+	}
+	// The first that found no appender was due when Appenders were handed out, and began when all of them had waited.
+	due := time.Duration(float64(Appenders) / small.Rate * float64(time.Second))
+	if got := tally.Late.Max(); got < busy-due-time.Millisecond {
+		t.Errorf("at most %s late, want at least %s", got, busy-due)
 	}
 }
 
@@ -161,7 +188,7 @@ func TestPour_FaultsEndIt(t *testing.T) {
 	} {
 		f := newFeed()
 		prepare(f)
-		if _, err := Pour(t.Context(), f, small, newRecorder(time.Now())); !errors.Is(err, fault) || !f.ended {
+		if _, err := Pour(t.Context(), f, small, NewRecorder(time.Now())); !errors.Is(err, fault) || !f.ended {
 			t.Errorf("a fault %s: %v, ended %t", name, err, f.ended)
 		}
 	}

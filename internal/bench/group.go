@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	rand2 "math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -31,7 +32,7 @@ func newRun(bytes int) *run {
 func (r *run) schema() string { return schemaPrefix + r.name }
 
 // row is the txid and the whole evidence of the row that a part of the run and a number name. The transaction is one input and one
-// output of data: ingest asks for structure.
+// output of data that does not compress: ingest asks for structure.
 func (r *run) row(part string, number uint64) (txid [32]byte, beef []byte) {
 	seed := sha256.Sum256([]byte(r.name + " " + part + " " + strconv.FormatUint(number, 10)))
 	beef = append(make([]byte, 0, r.bytes+64), 0x02, 0x00, 0xbe, 0xef, 0, 1, 0)
@@ -43,9 +44,8 @@ func (r *run) row(part string, number uint64) (txid [32]byte, beef []byte) {
 	data := max(1, r.bytes-67)
 	script := []byte{0x00, 0x6a, 0x4d}
 	script = binary.LittleEndian.AppendUint16(script, uint16(data))
-	for len(script) < 5+data {
-		script = append(script, seed[len(script)%32])
-	}
+	script = append(script, make([]byte, data)...)
+	_, _ = rand2.NewChaCha8(seed).Read(script[5:]) // never fails
 	if n := len(script); n < 0xfd {
 		beef = append(beef, byte(n))
 	} else {

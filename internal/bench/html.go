@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"html/template"
+	"image/color"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -33,49 +34,70 @@ var page = template.Must(template.New("report").Funcs(template.FuncMap{"number":
 body { font: 15px/1.4 sans-serif; margin: 2em auto; max-width: 64em; padding: 0 1em; }
 table { border-collapse: collapse; margin: 1em 0; }
 th, td { padding: .2em .8em; text-align: right; border-bottom: 1px solid #ccc; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .words td, .words th { text-align: left; }
 .baseline { color: #666; }
 svg { max-width: 100%; height: auto; }
+.legend { columns: 2; list-style: none; padding: 0; }
+.legend span { display: inline-block; width: 2em; margin-right: .6em; vertical-align: middle; border-top: 3px solid; }
+.legend .dashed { border-top-style: dashed; }
 </style>
 </head>
 <body>
 <h1>overlayd bench {{.R.Command}}</h1>
-<p>Began {{.R.Began.Format "2006-01-02 15:04:05 MST"}}, took {{number .R.Seconds}} s{{if .R.Version}}, overlayd {{.R.Version}}{{end}}; generator on {{.R.Machine.OS}}/{{.R.Machine.Arch}} with {{.R.Machine.CPUs}} processors, {{.R.Machine.Go}}{{if .R.Machine.Local}}, the provider on the same machine{{end}}.</p>
-{{if .R.Interrupted}}<p><strong>The run was interrupted: this is what it had measured.</strong></p>{{end}}
+<p>Began {{.R.Began.Format "2006-01-02 15:04:05 MST"}}, took {{number .R.Seconds}} s{{if .R.Version}}, overlayd {{.R.Version}}{{end}}; generator on {{.R.Machine}}.</p>
+{{range .R.Notes}}<p><strong>{{.}}</strong></p>
+{{end}}{{if .R.Interrupted}}<p><strong>The run was interrupted: this is what it had measured.</strong></p>{{end}}
 {{if or .R.Lost .R.Doubled}}<p><strong>Lost: {{.R.Lost}}, doubled: {{.R.Doubled}}. Both must be 0.</strong></p>{{end}}
 <table>
 <tr><th>case</th><th>rounds</th><th>count</th><th>a second</th><th>p50 ms</th><th>p90 ms</th><th>p99 ms</th><th>max ms</th></tr>
 {{range .R.Cases}}{{if .Medians.Count}}<tr{{if .Baseline}} class="baseline"{{end}}><td>{{.Name}}</td><td>{{len .Rounds}}</td><td>{{.Medians.Count}}</td><td>{{number .Medians.PerSecond}}</td><td>{{number .Medians.P50Ms}}</td><td>{{number .Medians.P90Ms}}</td><td>{{number .Medians.P99Ms}}</td><td>{{number .Medians.MaxMs}}</td></tr>
 {{end}}{{end}}</table>
 <p>Figures are medians of the rounds, count and maximum of all of them; baselines of the same run are grey.</p>
-{{if .R.Ratios}}<table>
+{{if .R.Ratios}}<table class="words">
 <tr><th>ratio of</th><th>to</th><th>by</th><th>median</th><th>rounds</th></tr>
 {{range .R.Ratios}}<tr><td>{{.Case}}</td><td>{{.To}}</td><td>{{.Figure}}</td><td>{{number .Median}}</td><td>{{range $i, $x := .Rounds}}{{if $i}}, {{end}}{{number $x}}{{end}}</td></tr>
 {{end}}</table>{{end}}
-{{if .R.Facts}}<table>
+{{if .R.Facts}}<table class="words">
 {{range .R.Facts}}<tr><td>{{.Name}}</td><td>{{number .Value}}</td><td>{{.Unit}}</td></tr>
 {{end}}</table>{{end}}
 {{range .Pictures}}<h2>{{.Title}}</h2>
 {{.SVG}}
+<ul class="legend">
+{{range .Legend}}<li><span{{if .Dashed}} class="dashed"{{end}} style="border-color: {{.Color}}"></span>{{.Name}}</li>
+{{end}}</ul>
 {{end}}
 <h2>Settings</h2>
-<table>
+<table class="words">
 {{range $name, $value := .R.Settings}}<tr><td>{{$name}}</td><td>{{$value}}</td></tr>
 {{end}}</table>
 </body>
 </html>
 `))
 
+// picture is a plot. Its legend is text of the page: the plot does not know how wide the browser's letters are.
 type picture struct {
-	Title string
-	SVG   template.HTML // of our own drawing
+	Title  string
+	SVG    template.HTML // of our own drawing
+	Legend []entry
+}
+
+type entry struct {
+	Name   string
+	Color  string
+	Dashed bool
+}
+
+// palette has a colour for each case of a usual run.
+var palette = []color.RGBA{
+	{0x1f, 0x77, 0xb4, 0xff}, {0xff, 0x7f, 0x0e, 0xff}, {0x2c, 0xa0, 0x2c, 0xff}, {0xd6, 0x27, 0x28, 0xff}, {0x94, 0x67, 0xbd, 0xff}, {0x8c, 0x56, 0x4b, 0xff},
+	{0xe3, 0x77, 0xc2, 0xff}, {0x7f, 0x7f, 0x7f, 0xff}, {0xbc, 0xbd, 0x22, 0xff}, {0x17, 0xbe, 0xcf, 0xff}, {0x00, 0x00, 0x00, 0xff}, {0x1b, 0x2a, 0x8c, 0xff},
 }
 
 // WriteHTML writes the report as one page for people (Y7).
 func (r *Report) WriteHTML(w io.Writer) error {
 	var pictures []picture
-	for _, make := range []func() (picture, error){r.distribution, r.overTime, r.intervals} {
-		p, err := make()
+	for _, draw := range []func() (picture, error){r.distribution, r.overTime, r.intervals} {
+		p, err := draw()
 		if err != nil {
 			return fmt.Errorf("draw the report: %w", err)
 		}
@@ -94,11 +116,8 @@ func (r *Report) WriteHTML(w io.Writer) error {
 
 // distribution draws what share of a case took at most how long.
 func (r *Report) distribution() (picture, error) {
-	p := newPlot()
-	p.X.Label.Text, p.Y.Label.Text = "at most so many milliseconds (logarithmic)", "share"
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Y.Min, p.Y.Max = 0, 1
-	drawn := 0
+	d := newDrawing("Latency distribution", "at most so many milliseconds (logarithmic)", "share")
+	d.plot.Y.Min, d.plot.Y.Max = 0, 1
 	for i, c := range r.Cases {
 		var line plotter.XYs
 		sum := int64(0)
@@ -110,72 +129,40 @@ func (r *Report) distribution() (picture, error) {
 			sum += at.Count
 			line = append(line, plotter.XY{X: x, Y: float64(sum) / float64(c.Medians.Count)})
 		}
-		if len(line) == 0 {
-			continue
-		}
-		drawn++
-		if err := add(p, i, c.Name, c.Baseline, line); err != nil {
+		if err := d.add(i, c.Name, c.Baseline, line); err != nil {
 			return picture{}, err
 		}
 	}
-	if drawn == 0 {
-		return picture{}, nil
-	}
-	if p.X.Min == p.X.Max {
-		p.X.Max *= 2
-	}
-	// Whole decades, so that there are ticks.
-	p.X.Min, p.X.Max = math.Pow(10, math.Floor(math.Log10(p.X.Min))), math.Pow(10, math.Ceil(math.Log10(p.X.Max)))
-	p.Legend.Left, p.Legend.Top = true, true
-	return render("Latency distribution", p)
+	logarithmic(&d.plot.X)
+	return d.render()
 }
 
 // overTime draws how many of each case ended in a second, over the run. A case that pauses has a gap.
 func (r *Report) overTime() (picture, error) {
-	p := newPlot()
-	p.X.Label.Text, p.Y.Label.Text = "seconds of the run", "a second"
-	p.Y.Min = 0
-	drawn := 0
+	d := newDrawing("Throughput over time", "seconds of the run", "a second (logarithmic)")
 	for i, c := range r.Cases {
-		name := c.Name
 		var line plotter.XYs
-		flush := func() error {
-			if len(line) == 0 {
-				return nil
-			}
-			drawn++
-			err := add(p, i, name, c.Baseline, line)
-			name, line = "", nil // one entry in the legend
-			return err
-		}
 		for _, m := range c.OverTime {
 			if n := len(line); n > 0 && m.Second-line[n-1].X > 4*tick.Seconds() {
-				if err := flush(); err != nil {
+				if err := d.add(i, c.Name, c.Baseline, line); err != nil {
 					return picture{}, err
 				}
+				line = nil
 			}
 			line = append(line, plotter.XY{X: m.Second, Y: m.PerSecond})
 		}
-		if err := flush(); err != nil {
+		if err := d.add(i, c.Name, c.Baseline, line); err != nil {
 			return picture{}, err
 		}
 	}
-	if drawn == 0 {
-		return picture{}, nil
-	}
-	p.Legend.Top = true
-	p.Y.Max *= 1.3 // room for the legend
-	return render("Throughput over time", p)
+	logarithmic(&d.plot.Y)
+	return d.render()
 }
 
 // intervals draws a soak's latency.
 func (r *Report) intervals() (picture, error) {
-	if len(r.Intervals) == 0 {
-		return picture{}, nil
-	}
-	p := newPlot()
-	p.X.Label.Text, p.Y.Label.Text = "seconds of the run", "milliseconds"
-	p.Y.Min = 0
+	d := newDrawing("Latency over time", "seconds of the run", "milliseconds")
+	d.plot.Y.Min = 0
 	for i, of := range []struct {
 		name  string
 		value func(Interval) float64
@@ -188,57 +175,83 @@ func (r *Report) intervals() (picture, error) {
 		for _, at := range r.Intervals {
 			line = append(line, plotter.XY{X: at.Second, Y: of.value(at)})
 		}
-		if err := add(p, i, of.name, false, line); err != nil {
+		if err := d.add(i, of.name, i == 2, line); err != nil {
 			return picture{}, err
 		}
 	}
-	p.Legend.Top = true
-	p.Y.Max *= 1.3 // room for the legend
-	return render("Latency over time", p)
+	return d.render()
 }
 
-// newPlot is an empty plot in the page's kind of letters.
-func newPlot() *plot.Plot {
+// drawing is a picture that is being made.
+type drawing struct {
+	title  string
+	plot   *plot.Plot
+	legend []entry
+}
+
+// newDrawing is an empty one in the page's kind of letters.
+func newDrawing(title, x, y string) *drawing {
 	p := plot.New()
-	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+	for _, style := range []*text.Style{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
 		style.Font.Variant = "Sans"
 	}
-	p.Legend.Padding = vg.Points(3)
-	return p
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	p.Add(plotter.NewGrid())
+	return &drawing{title: title, plot: p}
 }
 
-// add draws a line, dashed for a baseline; a point alone gets a mark.
-func add(p *plot.Plot, i int, name string, baseline bool, points plotter.XYs) error {
+// logarithmic makes an axis of whole decades, so that there are ticks.
+func logarithmic(a *plot.Axis) {
+	if a.Min > a.Max || a.Min <= 0 {
+		return // nothing was drawn
+	}
+	if a.Min == a.Max {
+		a.Max *= 2
+	}
+	a.Scale, a.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	a.Min, a.Max = math.Pow(10, math.Floor(math.Log10(a.Min))), math.Pow(10, math.Ceil(math.Log10(a.Max)))
+}
+
+// add draws a line of case i, dashed for a baseline; a point alone gets a mark. A case may have several lines.
+func (d *drawing) add(i int, name string, baseline bool, points plotter.XYs) error {
+	if len(points) == 0 {
+		return nil
+	}
 	line, marks, err := plotter.NewLinePoints(points)
 	if err != nil {
 		return err
 	}
-	line.Color, line.Width = plotutil.Color(i), vg.Points(1.5)
+	colour := palette[i%len(palette)]
+	line.Color, line.Width = colour, vg.Points(1.5)
 	if baseline {
 		line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 	}
-	p.Add(line)
+	d.plot.Add(line)
 	if len(points) == 1 {
-		marks.Color, marks.Shape = plotutil.Color(i), draw.CircleGlyph{}
-		p.Add(marks)
+		marks.Color, marks.Shape = colour, draw.CircleGlyph{}
+		d.plot.Add(marks)
 	}
-	if name != "" {
-		p.Legend.Add(name, line)
+	if of := (entry{name, fmt.Sprintf("#%02x%02x%02x", colour.R, colour.G, colour.B), baseline}); !slices.Contains(d.legend, of) {
+		d.legend = append(d.legend, of)
 	}
 	return nil
 }
 
-// render draws a plot as SVG that can stand in a page.
-func render(title string, p *plot.Plot) (picture, error) {
+// render makes SVG that can stand in a page; of an empty plot nothing.
+func (d *drawing) render() (picture, error) {
+	if len(d.legend) == 0 {
+		return picture{}, nil
+	}
 	c := vgsvg.New(pictureWidth, pictureHeight)
-	p.Draw(draw.New(c))
+	margin := vg.Points(18) // half of the last number on the axis
+	d.plot.Draw(draw.Crop(draw.New(c), 0, -margin, 0, -vg.Points(6)))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return picture{}, err
 	}
 	_, svg, found := strings.Cut(b.String(), "<svg")
 	if !found {
-		return picture{}, fmt.Errorf("the plot %q is no SVG", title)
+		return picture{}, fmt.Errorf("the plot %q is no SVG", d.title)
 	}
-	return picture{title, template.HTML("<svg" + svg)}, nil
+	return picture{d.title, template.HTML("<svg" + svg), d.legend}, nil
 }

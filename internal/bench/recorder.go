@@ -20,7 +20,8 @@ type Recorder struct {
 	facts    map[string]float64
 }
 
-func newRecorder(began time.Time) *Recorder {
+// NewRecorder is an empty one of a run that began then.
+func NewRecorder(began time.Time) *Recorder {
 	return &Recorder{began: began, rate: map[int]int64{}, facts: map[string]float64{}}
 }
 

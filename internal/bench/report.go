@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,9 +18,10 @@ type Report struct {
 	Command     string         `json:"command"` // append, open, page, poll, fanout or soak
 	Version     string         `json:"version,omitempty"`
 	Began       time.Time      `json:"began"`
-	Seconds     float64        `json:"seconds"`     // the whole run
-	Interrupted bool           `json:"interrupted"` // it was ended before it was done
-	Machine     Machine        `json:"machine"`     // where the generator ran
+	Seconds     float64        `json:"seconds"`         // the whole run
+	Interrupted bool           `json:"interrupted"`     // it was ended before it was done
+	Machine     Machine        `json:"machine"`         // where the generator ran
+	Notes       []string       `json:"notes,omitempty"` // what must be known to read the figures
 	Settings    map[string]any `json:"settings"`
 	Cases       []*CaseReport  `json:"cases"`
 	Ratios      []Ratio        `json:"ratios"`
@@ -36,10 +39,38 @@ type Machine struct {
 	CPUs  int    `json:"cpus"`
 	Go    string `json:"go"`
 	Local bool   `json:"local"` // the provider was started by this run, on the same machine
+	// Load is the load of the last minute when the run began and when it ended, where the system tells: above the number of
+	// processors the figures wait for each other.
+	Load []float64 `json:"load,omitempty"`
 }
 
 func thisMachine(local bool) Machine {
-	return Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version(), local}
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Local: local}
+	m.noteLoad()
+	return m
+}
+
+func (m *Machine) noteLoad() {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return // not a Linux
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	if load, err := strconv.ParseFloat(first, 64); err == nil {
+		m.Load = append(m.Load, load)
+	}
+}
+
+// String is one line.
+func (m Machine) String() string {
+	text := fmt.Sprintf("%s/%s with %d processors, %s", m.OS, m.Arch, m.CPUs, m.Go)
+	if m.Local {
+		text += ", the provider on the same machine"
+	}
+	if len(m.Load) == 2 {
+		text += fmt.Sprintf(", load %.1f before and %.1f after", m.Load[0], m.Load[1])
+	}
+	return text
 }
 
 // Round is what one case gave in one round. Times are milliseconds.
@@ -246,6 +277,10 @@ func (r *Report) Print(w io.Writer) error {
 		facts.write(&b, 2)
 	}
 	b.WriteString("\nFigures are medians of the rounds, count and max of all of them; (in brackets) a baseline of the same run.\n")
+	fmt.Fprintf(&b, "Generator on %s.\n", r.Machine)
+	for _, note := range r.Notes {
+		b.WriteString(note + "\n")
+	}
 	if r.Interrupted {
 		b.WriteString("The run was interrupted: this is what it had measured.\n")
 	}

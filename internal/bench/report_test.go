@@ -18,7 +18,7 @@ func sampleReport(t *testing.T) *Report {
 	for i, name := range []string{"delivery", "baseline & more"} {
 		c := &CaseReport{Name: name, Baseline: i == 1}
 		for range 5 {
-			rec := newRecorder(time.Now().Add(-time.Minute))
+			rec := NewRecorder(time.Now().Add(-time.Minute))
 			rec.Start()
 			for n := range 100 {
 				rec.Note(time.Duration(n*(i+1)) * time.Millisecond)
@@ -70,7 +70,7 @@ func TestY7_PageOfLittle(t *testing.T) {
 	t.Parallel()
 	one := emptyReport()
 	one.Cases = []*CaseReport{{Name: "a"}}
-	rec := newRecorder(time.Now())
+	rec := NewRecorder(time.Now())
 	rec.Note(0) // a logarithm has no 0
 	one.Cases[0].add(rec)
 	one.Cases[0].finish()
@@ -115,7 +115,7 @@ func TestReport_Tables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"case", "\ndelivery ", "\n(baseline & more) ", "\nratio of", "delivery: server cores", "0.5 cores",
+		"case", "\ndelivery ", "\n(baseline & more) ", "\nratio of", "delivery: provider cores", "0.5 cores",
 		"last third over first, p99", "4.00", "was interrupted",
 	} {
 		if !strings.Contains(b.String(), want) {

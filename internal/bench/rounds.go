@@ -72,7 +72,7 @@ func (p *Plan) measure(ctx context.Context, report *Report, cases []oneCase) err
 			}
 			tell("warm-up: " + c.name)
 			share := max(1, int(float64(p.Count)*min(1, p.WarmUp.Seconds()/p.Time.Seconds())))
-			if err := c.run(ctx, p.WarmUp, share, newRecorder(began)); err != nil {
+			if err := c.run(ctx, p.WarmUp, share, NewRecorder(began)); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
@@ -84,7 +84,7 @@ func (p *Plan) measure(ctx context.Context, report *Report, cases []oneCase) err
 				return nil
 			}
 			tell(fmt.Sprintf("round %d of %d: %s", round+1, p.Rounds, cases[at].name))
-			rec := newRecorder(began)
+			rec := NewRecorder(began)
 			if err := cases[at].run(ctx, p.Time, p.Count, rec); err != nil {
 				return fmt.Errorf("%s: %w", cases[at].name, err)
 			}
@@ -107,6 +107,7 @@ func begin(command string, t *Target, settings map[string]any) *Report {
 // ended is what a command returns: the report, and an error when the run failed or showed a fault of the provider.
 func ended(r *Report, err error) (*Report, error) {
 	r.Seconds = time.Since(r.Began).Seconds()
+	r.Machine.noteLoad()
 	if r.Lost > 0 || r.Doubled > 0 {
 		err = errors.Join(err, fmt.Errorf("of what was acknowledged %d changes did not come to a reader, and %d came twice; both must be 0", r.Lost, r.Doubled))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,25 @@ func TestY3_EveryCaseOnceInARoundAndNoneAlwaysFirst(t *testing.T) {
 	}
 	if len(told) != 12 || told[0] != "0/12 warm-up: a" || told[11] != "11/12 round 3 of 3: b" {
 		t.Errorf("told %q", told)
+	}
+}
+
+func TestY4_CryptoFloorIsOfTheSameRound(t *testing.T) {
+	t.Parallel()
+	processors := float64(runtime.NumCPU())
+	r := emptyReport()
+	r.Cases = []*CaseReport{
+		{Name: "signed", Rounds: []Round{{P50Ms: 30}, {P50Ms: 80}, {P50Ms: 50}}},
+		{Name: "public", Rounds: []Round{{P50Ms: 10}, {P50Ms: 20}, {}}},
+		// 10 readers x 2 x ms / processors: 10, 20 and 5 ms.
+		{Name: bareCrypto, Rounds: []Round{{P50Ms: processors / 2}, {P50Ms: processors}, {P50Ms: processors / 4}}, Medians: Round{Count: 3, P50Ms: processors / 2}},
+	}
+	r.cryptoFloor("signed", "public", 10, 200)
+	if len(r.Ratios) != 2 || !slices.Equal(r.Ratios[0].Rounds, []float64{3, 4, 10}) || !slices.Equal(r.Ratios[1].Rounds, []float64{1.5, 2}) {
+		t.Errorf("the ratios are %+v, want 3, 4, 10 of the floor alone and 1.5, 2 of public and floor", r.Ratios)
+	}
+	if len(r.Facts) != 2 || r.Facts[0].Value != 10 || r.Facts[1].Value != 2 {
+		t.Errorf("the facts are %+v, want 10 ms a change and 2 times the processors", r.Facts)
 	}
 }
 

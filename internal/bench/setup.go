@@ -56,6 +56,12 @@ func (s Setup) start(ctx context.Context, command string, conns int, settings ma
 	if b.bare, err = newBare(ctx, s.Target.DatabaseURL, conns+4); err != nil {
 		return nil, err
 	}
+	if b.bare != nil {
+		settings["database"] = b.bare.server
+		if !b.bare.durable {
+			b.report.Notes = append(b.report.Notes, "The database does not flush its commits ("+b.bare.server+"): these are no figures of durable appends.")
+		}
+	}
 	return b, nil
 }
 
@@ -118,7 +124,7 @@ func (b *bench) echoCase(answer int) oneCase {
 // deliveryBaselines are what a delivery is compared with. end gives back what they hold.
 func (b *bench) deliveryBaselines(ctx context.Context) (cases []oneCase, end func() error, err error) {
 	end = func() error { return nil }
-	body := make([]byte, b.Target.evidence())
+	_, body := newRun(b.Target.evidence()).row(barePart, 0)
 	if b.bare != nil {
 		n, err := b.bare.notifier(ctx)
 		if err != nil {
@@ -165,10 +171,10 @@ func (b *bench) watch(ctx context.Context, rec *Recorder, do func() error) error
 	return nil
 }
 
-// The facts of a round.
+// The facts of a round. Those of the provider are its process's: Postgres is not in them.
 const (
-	factCores  = "server cores"
-	factMemory = "server memory"
+	factCores  = "provider cores"
+	factMemory = "provider memory"
 	factLate   = "appends late, p99"
 )
 

@@ -22,7 +22,7 @@ func Soak(ctx context.Context, s Setup, load Load, every time.Duration, each fun
 	}
 	subject := s.Target.Subject()
 	began := time.Now()
-	k := &soak{bench: b, load: load, every: every, each: each, now: newRecorder(began), bareNow: newRecorder(began), began: began}
+	k := &soak{bench: b, load: load, every: every, each: each, now: NewRecorder(began), bareNow: NewRecorder(began), began: began}
 	k.delivery, k.notify = &CaseReport{Name: fanName(subject, load.Readers)}, &CaseReport{Name: bareNotify, Baseline: true}
 	b.report.Cases = []*CaseReport{k.delivery}
 	if b.bare != nil {
@@ -61,7 +61,7 @@ func (k *soak) run(ctx context.Context, subject Subject) error {
 	ready := make(chan struct{})
 	var working sync.WaitGroup
 	faults := make(chan error, 2)
-	whole := newRecorder(k.began)
+	whole := NewRecorder(k.began)
 	p := &pour{load: k.load, rec: whole, note: k.note, started: sync.OnceFunc(func() { close(ready) })}
 	working.Go(func() {
 		select {
@@ -109,7 +109,7 @@ func (k *soak) trips(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = n.close(ctx) }()
-	body := make([]byte, k.Target.evidence())
+	_, body := newRun(k.Target.evidence()).row(barePart, 0)
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
 	for {
@@ -133,7 +133,7 @@ func (k *soak) fresh() (now, bareNow *Recorder, appended int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, bareNow, appended = k.now, k.bareNow, k.appended
-	k.now, k.bareNow, k.appended = newRecorder(k.began), newRecorder(k.began), 0
+	k.now, k.bareNow, k.appended = NewRecorder(k.began), NewRecorder(k.began), 0
 	k.now.Start()
 	k.bareNow.Start()
 	now.Stop()
@@ -219,7 +219,7 @@ func (r *Report) trend() {
 	}{
 		{"p50", func(i Interval) float64 { return i.P50Ms }},
 		{"p99", func(i Interval) float64 { return i.P99Ms }},
-		{"server memory", func(i Interval) float64 { return i.ServerMB }},
+		{"provider memory", func(i Interval) float64 { return i.ServerMB }},
 	} {
 		var first, last []float64
 		for n := range third {
