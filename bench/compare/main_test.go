@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/internal/bench"
 )
 
-// TestY5_EveryWatchGetsEveryPut puts a small load on an etcd of this process.
-func TestY5_EveryWatchGetsEveryPut(t *testing.T) {
+// TestEtcd_EveryWatchGetsEveryPut puts a small load on an etcd of this process.
+func TestEtcd_EveryWatchGetsEveryPut(t *testing.T) {
 	t.Parallel()
 	stay, leave := io.Pipe()
 	said, say := io.Pipe()

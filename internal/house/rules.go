@@ -97,7 +97,7 @@ func places() []place {
 			what:   "the environment is read outside a program",
 			reason: "settings reach a package as arguments, so that two of it can live in one process",
 			in: func(dir string) bool {
-				return slices.Contains(strings.Split(dir, "/"), "cmd") || within(dir, "internal/pgtest")
+				return slices.Contains(strings.Split(dir, "/"), "cmd") || within(dir, "internal/pgtest") || within(dir, "bench") // programs, modules of their own
 			},
 			uses: func(f *File) []ast.Node {
 				found := members(f, "os", regexp.MustCompile(`^(Getenv|LookupEnv|Environ|ExpandEnv)$`))
