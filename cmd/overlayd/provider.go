@@ -105,6 +105,7 @@ func (p *provider) run(ctx context.Context) (err error) {
 		Pool: db.main, Writer: db.writer, Log: p.log, Metrics: registry, Witness: witness,
 		Backstop: time.Duration(p.config.Database.PollMs) * time.Millisecond, NoListen: !p.config.Database.Notifications,
 		QueueBytes: int64(p.config.Limits.QueueBytes), ScanRows: int(p.config.Limits.ScanRows), ScanBytes: int64(p.config.Limits.ScanBytes),
+		TailGroups: orNone(int(p.config.Limits.TailGroups)), TailBytes: orNone(int64(p.config.Limits.TailBytes)),
 	})
 	if err != nil {
 		return err
@@ -307,6 +308,14 @@ func servicesOf(c *config.Config) ([]lookup.Service, error) {
 }
 
 // retentionOf reads 0 as never, which is what it says: another process does it.
+// orNone turns the setting that keeps nothing into livefeed's, where 0 is the default.
+func orNone[T int | int64](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
 func retentionOf(r config.Retention) lookup.Retention {
 	if r.EverySeconds == 0 {
 		return lookup.Retention{Every: -1}
