@@ -1,6 +1,7 @@
 package livefeed
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -58,6 +59,73 @@ func BenchmarkAppend(b *testing.B) {
 			b.ReportMetric(total/appended.Seconds(), "groups/s")
 			b.ReportMetric(total/inserted.Seconds(), "inserts/s")
 			b.ReportMetric(inserted.Seconds()/appended.Seconds(), "x-of-bare")
+		})
+	}
+}
+
+// BenchmarkAppendWake appends as BenchmarkAppend does to a feed that 1000 waiters of this node and a listener of another hear of, one in ten
+// of the waiters woken by each group, in turn with the same feed announced to nobody. Goal: on-of-off, the median of its rounds, at least
+// 0.9. Followers' reads are not part of it.
+func BenchmarkAppendWake(b *testing.B) {
+	for _, submitters := range []int{1, 16, 64} {
+		b.Run(fmt.Sprint(submitters), func(b *testing.B) {
+			db := pgtest.New(b)
+			n, far := startStore(b, db), startStore(b, db)
+			far.ensure(b, "f")
+			far.listening(b)
+			f := n.ensure(b, "f")
+			for i := range 1000 {
+				w := f.Watch(AttributeSelector("artist", fmt.Sprint(i%10)))
+				defer w.Close()
+				// Whoever sleeps here takes its wake-ups, and reads nothing.
+				ctx, cancel := context.WithCancel(b.Context())
+				defer cancel()
+				go func() {
+					for {
+						select {
+						case <-w.C():
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+			}
+			each, rounds := max(10, 64/submitters), 0
+			round := func() time.Duration {
+				rounds++
+				began := time.Now()
+				var wg sync.WaitGroup
+				for s := range submitters {
+					wg.Go(func() {
+						for i := range each {
+							e := put(s*100+i%5, attr("artist", fmt.Sprint(i%10)), attr("genre", "jazz"), beefOf(fmt.Sprintf("%0600d", rounds*each+i)))
+							if _, err := f.Append(b.Context(), group(fmt.Sprintf("%d-%d-%d", rounds, s, i), e)); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				return time.Since(began)
+			}
+			round() // warms up
+			var ratios []float64
+			var on, off time.Duration
+			for b.Loop() {
+				for range benchRounds {
+					f.hooks.mute = true // nothing is being appended
+					silent := round()
+					f.hooks.mute = false
+					announced := round()
+					on, off = on+announced, off+silent
+					ratios = append(ratios, float64(silent)/float64(announced))
+				}
+			}
+			total := float64(len(ratios) * submitters * each)
+			b.ReportMetric(total/on.Seconds(), "groups/s-on")
+			b.ReportMetric(total/off.Seconds(), "groups/s-off")
+			b.ReportMetric(median(ratios), "on-of-off")
 		})
 	}
 }

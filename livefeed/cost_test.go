@@ -93,6 +93,7 @@ func TestF10_PlansHold(t *testing.T) {
 	plan("all rows", pageAll, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea")
 	plan("rows of a selector", pageSelector, "int", "bigint", "bigint", "bigint", "bigint", "bytea", "int", "bytea", "bytea", "bytea[]")
 	plan("all groups", logAll, "int", "bigint", "bytea", "bigint", "bigint")
+	plan("end of the log", logTail, "int", "bigint", "bytea", "bigint", "bigint", "bigint")
 	plan("groups of a selector", logSelector, "int", "bigint", "bytea", "bigint", "bigint", "bytea", "bytea")
 	plan("selector sizes", selectorSizes, "int", "bytea[]", "bigint")
 	plan("tag", tagRead, "int", "bigint")
@@ -118,6 +119,7 @@ func TestF10_PlansHold(t *testing.T) {
 			"all rows":             {feed, number(ver), w, now, "8192", "null", "256", literal(c.Tag[:])},
 			"rows of a selector":   {feed, number(ver), w, now, "8192", "null", "256", literal(c.Tag[:]), literal(one[:]), "array[" + literal(wide[:]) + "]::bytea[]"},
 			"all groups":           {feed, "0", literal(start[:]), "256", "1000000"},
+			"end of the log":       {feed, w, literal(c.Tag[:]), "256", "1000000", w},
 			"groups of a selector": {feed, "0", literal(start[:]), "256", "1000000", literal(one[:]), literal(All[:])},
 			"selector sizes":       {feed, "array[" + literal(one[:]) + "," + literal(wide[:]) + "]::bytea[]", "100"},
 			"tag":                  {feed, w},
@@ -155,7 +157,7 @@ func TestF10_PlansHold(t *testing.T) {
 	// indexes, which then have a level more.
 	bounds := map[string]int{
 		"cut": 14, "stats": 14, "clock": 7, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "records": 6, "end of versions": 80,
-		"all rows": 50, "rows of a selector": 180, "all groups": 60, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
+		"all rows": 50, "rows of a selector": 180, "all groups": 60, "end of the log": 18, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
 		"followed groups": 40, "heads": 12,
 	}
 	for name, args := range run(f.cut(t), ver) {

@@ -57,7 +57,8 @@
 //	F19  Of a row whose readers became fewer there is a record of whom that left, from the commit of that group until it is at or
 //	     below the floor; a row that comes back with readers counts as one (tests of row A7).
 //	F20  What [Feed.Follow] answers is what [Feed.Log] would have answered at an instant after the call began or, for one who was
-//	     woken, after the call before it. However many wait, another process's commit is read once.
+//	     woken, after the call before it, with all that was announced by then. T does not run back from answer to answer. However
+//	     many wait, another process's commit is read once.
 //
 // # Compaction
 //
@@ -100,7 +101,8 @@
 // # Ownership
 //
 // [Store.Run] owns every goroutine: per feed a committer (the only one that appends, and the owner of every Pending it
-// took) and a follower (which announces what other processes commit); per store a listener, a backstop that reads all heads
+// took) and a follower (which announces what other processes commit, unless a notification already said whom it concerns, and keeps the
+// tail up with it); per store a listener, a backstop that reads all heads
 // in one query, a timer worker, and the writer of the witness's file. The committer takes a connection of Config.Writer per transaction. The listener and the
 // timer worker each hold one connection of their own. Of all processes one timer worker works for a feed: the holder of an
 // advisory lock. Reads run on the caller's connection, in one statement each, and start nothing; of those who

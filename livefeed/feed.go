@@ -43,6 +43,7 @@ type hooks struct {
 	committed func(last uint64) error // committed, nobody was woken yet; an error stands for an answer that was lost
 	horizon   func()                  // the compactor knows which watermarks are promised, and holds its lock
 	turned    func() error            // a rotation is committed; an error stands for an answer that was lost
+	mute      bool                    // benchmarks: commits are announced to nobody, neither here nor elsewhere
 }
 
 func newFeed(s *Store, name string) *Feed {

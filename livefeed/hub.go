@@ -116,6 +116,14 @@ func (h *hub) reach() reach {
 	return reach{era: h.era, published: h.published, target: h.target, anybody: h.size > 0}
 }
 
+// announced returns up to where, and in what era, whoever was registered then has heard of the log. A waiter that was woken finds there
+// what woke it, unless a wake-up for it is still to come.
+func (h *hub) announced() (era, published uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.era, h.published
+}
+
 // see says that the head is at least this in an era, and reports whether there is more to announce. A new era wakes
 // everybody: it may begin far below what was announced.
 func (h *hub) see(era, head uint64) (behind bool) {

@@ -125,8 +125,10 @@ func TestW5_IdleWaitersCostNoStatement(t *testing.T) {
 		}
 	}
 	if extra := during(func() {
+		looks := asked.so(logTail)
 		g.mustAppend(t, group("far", put(1, attr("n", "17", "4711"))))
 		woken(17, 4711)
+		testkit.Eventually(t, "the group is read", func() bool { at := f.tail.latest(); return asked.so(logTail) > looks && at.head == 1 && at.epoch != "" })
 	}); len(extra) != 1 || extra[logTail] != 1 {
 		t.Errorf("another node's commit costs %v", extra)
 	}

@@ -3,6 +3,7 @@ package livefeed
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,12 +14,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Commits of other processes arrive as notifications, payload "feed id:head:era", and breaks of an epoch as "feed id:!". They
-// are hints: one that is lost costs the backstop's period and nothing else.
+// Commits of other processes arrive as notifications, and breaks of an epoch as "feed id:!". They are hints: one that is lost costs the
+// backstop's period and nothing else.
+//
+//	id:head:era                    groups up to head are committed
+//	id:head:era:groups:selectors   so many last ones of them by this commit, posted under these and no other selectors
 
 const (
 	notifyChannel = "overlayd_feed"
+	// notifySelectors bounds what a notification names: its payload must be shorter than 8000 bytes.
+	notifySelectors = 256
+)
 
+const (
 	// listenIdle is after how long without a notification the listener probes its connection, and listenProbe how long a probe may take.
 	listenIdle  = 15 * time.Second
 	listenProbe = 5 * time.Second
@@ -150,29 +158,93 @@ func closeConn(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // it is thrown away, whatever it says
 }
 
-func (s *Store) notified(pid uint32, payload string) {
-	left, rest, ok := strings.Cut(payload, ":")
-	id, err := strconv.ParseInt(left, 10, 32)
-	if ok && err == nil && rest == breakPayload {
-		s.lookNow()
-		return
+// payload tells other processes of the plan's groups.
+func (pl *plan) payload(feed int32) string {
+	head := fmt.Sprintf("%d:%d:%d", feed, pl.head, pl.era)
+	var all []Selector
+	for _, list := range pl.selectors {
+		if all = append(all, list...); len(all) > 4*notifySelectors {
+			return head
+		}
 	}
-	middle, right, ok := strings.Cut(rest, ":")
-	head, err1 := strconv.ParseUint(middle, 10, 63)
-	era, err2 := strconv.ParseUint(right, 10, 63)
-	if !ok || err != nil || err1 != nil || err2 != nil {
+	if all = sortSelectors(all); len(all) > notifySelectors {
+		return head
+	}
+	raw := make([]byte, 0, notifySelectors*len(Selector{}))
+	for i := range all {
+		raw = append(raw, all[i][:]...)
+	}
+	return fmt.Sprintf("%s:%d:%s", head, len(pl.groups), base64.RawStdEncoding.EncodeToString(raw))
+}
+
+// heard is what a notification says.
+type heard struct {
+	feed      int32
+	broken    bool // nothing else is said then
+	head, era uint64
+	groups    uint64 // 0: it is not said what they hold
+	selectors []Selector
+}
+
+func parsePayload(payload string) (h heard, ok bool) {
+	parts := strings.Split(payload, ":")
+	number := func(i int) uint64 {
+		n, err := strconv.ParseUint(parts[i], 10, 63)
+		ok = ok && err == nil
+		return n
+	}
+	id, err := strconv.ParseInt(parts[0], 10, 32)
+	h.feed, ok = int32(id), err == nil
+	switch len(parts) {
+	case 2:
+		h.broken = true
+		return h, ok && parts[1] == breakPayload
+	case 3:
+		h.head, h.era = number(1), number(2)
+		return h, ok
+	case 5:
+		h.head, h.era, h.groups = number(1), number(2), number(3)
+		raw, err := base64.RawStdEncoding.Strict().DecodeString(parts[4])
+		const size = len(Selector{})
+		for i := 0; i+size <= len(raw); i += size {
+			h.selectors = append(h.selectors, Selector(raw[i:i+size]))
+		}
+		return h, ok && err == nil && len(raw)%size == 0 && h.groups > 0 && h.groups <= h.head
+	}
+	return h, false
+}
+
+func (s *Store) notified(pid uint32, payload string) {
+	h, ok := parsePayload(payload)
+	if !ok {
 		s.log.Warn("livefeed: a notification of unknown form was left alone", "channel", notifyChannel)
 		return
 	}
+	if h.broken {
+		s.lookNow()
+		return
+	}
 	for _, f := range s.Feeds() {
-		if f.id != int32(id) {
-			continue
-		}
 		// Our committer announces its own commit, from memory.
-		if pid == 0 || f.writer.Load() != pid {
-			f.see(era, head)
+		if f.id == h.feed && (pid == 0 || f.writer.Load() != pid) {
+			f.heard(h)
 		}
 	}
+}
+
+// heard announces what a notification says. Who is woken by it need not wait for the groups to be read first; followLoop reads them
+// meanwhile, for all.
+func (f *Feed) heard(h heard) {
+	f.tail.turn(h.era)
+	if h.groups > 0 {
+		var a announcement
+		a.add(h.selectors)
+		if f.hub.publish(h.era, h.head-h.groups+1, h.head, a) {
+			f.nudge()
+			return
+		}
+	}
+	f.see(h.era, h.head)
 }
 
 // lookNow has the backstop read the heads at once.
@@ -220,17 +292,20 @@ func (s *Store) readHeads(ctx context.Context, db database) error {
 // see says that the feed's head is at least this in the era that the break at turn era began.
 func (f *Feed) see(era, head uint64) {
 	f.tail.turn(era)
-	if !f.hub.see(era, head) {
-		return
+	if f.hub.see(era, head) {
+		f.nudge()
 	}
+}
+
+func (f *Feed) nudge() {
 	select {
 	case f.nudged <- struct{}{}:
 	default:
 	}
 }
 
-// followLoop announces what this process's committer did not: groups of other processes, and of ours whose answer
-// was lost.
+// followLoop announces what neither this process's committer nor a notification did: groups of other processes, and of ours whose answer
+// was lost. It keeps the tail up with what was announced.
 func (f *Feed) followLoop(ctx context.Context) {
 	for {
 		select {
@@ -251,6 +326,7 @@ func (f *Feed) follow(ctx context.Context) error {
 	for {
 		r := f.hub.reach()
 		if r.published >= r.target {
+			f.keepUp(ctx, r)
 			return nil
 		}
 		if !r.anybody { // whoever registers from now on reads the log after that, and finds them there
@@ -266,6 +342,13 @@ func (f *Feed) follow(ctx context.Context) error {
 			return err
 		}
 		f.hub.publish(r.era, r.published+1, last, a)
+	}
+}
+
+// keepUp brings into the tail what was announced before it was read, if somebody may want it.
+func (f *Feed) keepUp(ctx context.Context, r reach) {
+	if head := f.tail.latest().head; r.anybody && head < r.published && r.published <= head+lookPage {
+		_, _ = f.look(ctx, f.store.cfg.Pool, maxSequence, r.published) // whoever wants it asks again
 	}
 }
 

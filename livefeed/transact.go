@@ -212,7 +212,11 @@ func (f *Feed) transact(ctx context.Context, r reads, fill func(*plan), sending 
 // committed remembers the plan's groups and announces them to this process.
 func (f *Feed) committed(pl *plan) {
 	f.store.witness.committed(f.name, pl)
+	if f.hooks.mute {
+		return
+	}
 	if len(pl.groups) == 0 {
+		f.see(pl.era, pl.head) // a commit of ours whose answer was lost is announced now
 		return
 	}
 	f.tail.commit(pl, f.hub.waiting() > 0) // before anybody is woken
@@ -391,7 +395,9 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 	}
 	if len(pl.groups) > 0 {
 		b.Queue(headWriting, f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions)
-		b.Queue(headNotify, fmt.Sprintf("%d:%d:%d", f.id, pl.head, pl.era))
+		if !f.hooks.mute {
+			b.Queue(headNotify, pl.payload(f.id))
+		}
 	}
 	committed := false
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {

@@ -111,6 +111,7 @@ func (p *provider) openDatabases(ctx context.Context, registry prometheus.Regist
 			Metrics:  prometheus.WrapRegistererWith(prometheus.Labels{"database": d.label}, registry),
 			Backstop: time.Duration(p.config.Database.PollMs) * time.Millisecond, NoListen: !p.config.Database.Notifications,
 			QueueBytes: int64(p.config.Limits.QueueBytes), ScanRows: int(p.config.Limits.ScanRows), ScanBytes: int64(p.config.Limits.ScanBytes),
+			TailGroups: orNone(int(p.config.Limits.TailGroups)), TailBytes: orNone(int64(p.config.Limits.TailBytes)),
 		}); err != nil {
 			return all, err
 		}

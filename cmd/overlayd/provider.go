@@ -297,6 +297,14 @@ func servicesOf(c *config.Config) ([]lookup.Service, error) {
 }
 
 // retentionOf reads 0 as never, which is what it says: another process does it.
+// orNone turns the setting that keeps nothing into livefeed's, where 0 is the default.
+func orNone[T int | int64](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
 func retentionOf(r config.Retention) lookup.Retention {
 	if r.EverySeconds == 0 {
 		return lookup.Retention{Every: -1}

@@ -131,6 +131,12 @@ type Limits struct {
 	// ScanBytes is how much log a live read examines before it answers with what
 	// it has. Bounds: 1048576..268435456 bytes. Default: 8388608.
 	ScanBytes uint32 `koanf:"scanBytes"`
+	// TailGroups is how many of a feed's last groups are kept in memory for those
+	// who follow it, and TailBytes how many bytes they take there, about. With 0 of
+	// either none is kept, and every read asks the database.
+	// Bounds: 0..65536 groups, 0..1073741824 bytes. Defaults: 1024 and 8388608.
+	TailGroups uint32 `koanf:"tailGroups"`
+	TailBytes  uint32 `koanf:"tailBytes"`
 }
 
 // Retention is how what nobody is promised any more is removed: log and row
@@ -363,6 +369,8 @@ func defaults() map[string]any {
 		"limits.queueBytes":            64 << 20,
 		"limits.scanRows":              8192,
 		"limits.scanBytes":             8 << 20,
+		"limits.tailGroups":            1024,
+		"limits.tailBytes":             8 << 20,
 		"retention.everySeconds":       10,
 		"quotas.opensPerSecond":        20,
 		"quotas.openBurst":             200,

@@ -123,6 +123,8 @@ func (c *Config) checkFiles(v *validator) {
 	v.within("limits.queueBytes", uint64(c.Limits.QueueBytes), 16<<20, 1<<30, " bytes")
 	v.within("limits.scanRows", uint64(c.Limits.ScanRows), 1024, 1000000, "")
 	v.within("limits.scanBytes", uint64(c.Limits.ScanBytes), 1<<20, 256<<20, " bytes")
+	v.within("limits.tailGroups", uint64(c.Limits.TailGroups), 0, 65536, "")
+	v.within("limits.tailBytes", uint64(c.Limits.TailBytes), 0, 1<<30, " bytes")
 	v.within("retention.everySeconds", uint64(c.Retention.EverySeconds), 0, 3600, " seconds")
 	c.Quotas.check(v)
 }
