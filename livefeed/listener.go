@@ -67,6 +67,9 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 	if _, err := conn.Exec(work, "listen "+notifyChannel); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
+	if _, err := conn.Exec(work, "listen "+hintChannel); err != nil {
+		return false, fmt.Errorf("listen: %w", err)
+	}
 	probe := "overlayd_probe_" + strings.ToLower(rand.Text()) // a channel of our own: no other node hears it
 	if _, err := conn.Exec(work, "listen "+probe); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
@@ -101,9 +104,12 @@ func (s *Store) heard(ctx context.Context, conn *pgx.Conn, most time.Duration) (
 	n, err := conn.WaitForNotification(wait)
 	switch {
 	case err == nil:
-		if n.Channel == notifyChannel {
+		switch n.Channel {
+		case notifyChannel:
 			s.metrics.notifications.Inc()
 			s.notified(n.PID, n.Payload)
+		case hintChannel:
+			s.hinted(n.Payload)
 		}
 		return n.Channel, nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():

@@ -110,6 +110,7 @@ type Provider struct {
 	cursors         cursorSealer
 	auth            *brc104.Server // nil: no service is authenticated
 	closing         *closing
+	endings         *endings
 	metrics         *metrics
 	retention       Retention
 	kept            *keptMetrics
@@ -135,7 +136,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	p := &Provider{
 		pool: c.Pool, source: c.Store, retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service), feeds: make(map[int32]*livefeed.Feed),
-		within: answerWithin, grace: writeGrace, closing: newClosing(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
+		within: answerWithin, grace: writeGrace, closing: newClosing(), endings: newEndings(), keeper: keeper{broken: make(map[int32]uint64)}, stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")
@@ -186,6 +187,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err := p.bound(ctx); err != nil {
 		return nil, err
 	}
+	c.Store.OnHint(p.hinted)
 	c.Store.WatchMarks(p.marks)
 	// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
 	if err := c.Store.Verify(ctx); err != nil {
@@ -371,11 +373,12 @@ func (p *Provider) authenticate(ctx context.Context, c Config) error {
 	return nil
 }
 
-// Run renews the manifest before it is half way through its life, reads the session secrets, and forgets what is no longer
-// promised (see [Retention]), until ctx ends.
+// Run renews the manifest before it is half way through its life, reads the session secrets, forgets what is no longer
+// promised (see [Retention]), and tells other nodes of sessions that ended here, until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { p.retainLoop(ctx) })
+	keeping.Go(func() { p.spreadLoop(ctx) })
 	defer keeping.Wait()
 	secrets := time.NewTicker(secretRefresh)
 	defer secrets.Stop()
