@@ -82,7 +82,9 @@
 //   - L9: every cursor that is not this session's is the same reset-required.
 //   - L10: what a node has kept of evidence is served only while the database still holds it: the gate is asked.
 //   - T3: rows, sessions and manifests expire at their second, all by the one clock of T.
-//   - W1: a poll registers with the feed, then looks, then sleeps.
+//   - W1: a poll registers with the feed, then looks, then sleeps. For the end of its session it registers before it looks that up.
+//   - W2: a session that ends on one node wakes its polls on every node that hears of commits by notification; elsewhere they end at
+//     their deadlines, or with what they wait for. Either way the gate says how.
 //   - W5: a sleeping poll costs no statement. One that finds nothing costs two reads of the log and two gates (three when it is
 //     signed), one that finds a group one read, its evidence unless somebody was served it before, and as many gates; gates, loads
 //     and evidence of the same moment share statements.

@@ -10,9 +10,9 @@ import (
 	"github.com/overlayd/overlayd/livefeed"
 )
 
-// TestL8_AnEndIsHeardWhileAPollBegins: the session ends after the poll has looked it up and before it sleeps. Who registers only
+// TestW1_AnEndIsHeardWhileAPollBegins: the session ends after the poll has looked it up and before it sleeps. Who registers only
 // then sleeps until its deadline.
-func TestL8_AnEndIsHeardWhileAPollBegins(t *testing.T) {
+func TestW1_AnEndIsHeardWhileAPollBegins(t *testing.T) {
 	t.Parallel()
 	n := start(t, setup{})
 	for _, m := range []moment{beforeBuild, beforeSleep} {
@@ -28,9 +28,9 @@ func TestL8_AnEndIsHeardWhileAPollBegins(t *testing.T) {
 	}
 }
 
-// TestL8_EndingsAreToldInHints: however many sessions end at once, what is told fits in hints and arrives whole; what does not fit
+// TestW2_EndingsAreToldInHints: however many sessions end at once, what is told fits in hints and arrives whole; what does not fit
 // into the memory set aside for it is not told, and nothing else is taken for a hint.
-func TestL8_EndingsAreToldInHints(t *testing.T) {
+func TestW2_EndingsAreToldInHints(t *testing.T) {
 	t.Parallel()
 	e := newEndings()
 	id := func(i int) (id [32]byte) {
