@@ -82,7 +82,7 @@ herd: tools check-postgres ## kill the only node under HERD (2000) followers: ho
 	$(WITHPG) $(GO) test -run '^TestN3_AHerdComesBack$$' -count=1 -timeout 60m -v ./internal/fleet -args -herd.followers $(HERD) -herd.shelves 49
 
 idle: tools check-postgres ## keep IDLE (10000) signed polls waiting for 20 s: memory, processor and statements (ulimit -n above IDLE)
-	$(WITHPG) $(GO) test -run '^TestN7_IdlePolls$$' -count=1 -timeout 60m -v ./internal/fleet \
+	$(WITHPG) $(GO) test -run '^TestN7_IdlePolls$$' -count=1 -timeout 90m -v ./internal/fleet \
 		-args -idle.waiters $(IDLE) -idle.wait 25s -idle.time 20s -idle.ramp 4s
 
 memory: tools check-postgres ## scan MEMORYROWS (1000000) rows in 16 sessions, then commit beside 100 readers of a byte a second: resident memory

@@ -23,7 +23,9 @@
 //	            ended: reset-required, expired, unauthorized, context-changed, equivocation, cancelled
 //
 // A later generation is only begun when [Options.OnReset] or the caller says so;
-// one that ended before its first batch is simply tried again.
+// one that ended before its first batch is simply tried again. The nodes of a provider
+// that is being changed may disagree about its manifest: an Open is then
+// context-changed until both requests meet nodes that agree.
 //
 // # One answer
 //
@@ -68,7 +70,10 @@
 //     whole replacement snapshot is recorded; rows that only the old generation had go
 //     in that same commit.
 //   - C6: what may pass is tried again, later and later, with jitter and never before
-//     retryAfterMs. A 402 of the provider ends the run; there is nothing here that could pay.
+//     retryAfterMs. So is an Open that is refused as reset-required, expired or
+//     context-changed, and so are generations that end soon after they began: the first
+//     new one begins at once, the others after pauses that grow up to 30 s and are told,
+//     until one lasts. A 402 of the provider ends the run; there is nothing here that could pay.
 //   - C7: one request at a time for each source: one goroutine sends them, handshakes
 //     too, a record has one holder, and a state has one process. What is said to one
 //     principal never becomes another's.

@@ -170,11 +170,12 @@ func (e *EndedError) Error() string {
 		e.Ending.Generation, e.Ending.Code, e.Ending.Reason)
 }
 
-// GaveUpError says that no verified answer came for as long as RetryFor allows.
+// GaveUpError says that no verified answer came for as long as RetryFor allows, or none
+// but refusals to open.
 type GaveUpError struct{ Err error }
 
 func (e *GaveUpError) Error() string {
-	return "no verified answer came in the time allowed: " + e.Err.Error()
+	return "no verified answer came to go on with in the time allowed: " + e.Err.Error()
 }
 
 func (e *GaveUpError) Unwrap() error { return e.Err }

@@ -62,7 +62,8 @@ type Ended struct {
 	At         uint64 // Unix seconds, this machine's clock
 }
 
-// Waiting says that a request failed in a way that may pass.
+// Waiting says that a request failed in a way that may pass, or that generations end
+// soon after they began.
 type Waiting struct {
 	Err error
 	For time.Duration // until the next attempt

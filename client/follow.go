@@ -14,8 +14,8 @@ import (
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
-// fruitless is how many generations in a row may end before their first batch.
-const fruitless = 3
+// mostRaises is how many Opens in a row may be refused because they asked for too little.
+const mostRaises = 3
 
 // closeTimeout bounds the good-bye of CloseSession.
 const closeTimeout = 5 * time.Second
@@ -45,7 +45,7 @@ func Follow(ctx context.Context, o Options) error {
 		return err
 	}
 	defer record.Release()
-	f := &follower{options: o, key: key, query: query, record: record, transport: t, verifiedAt: time.Now()}
+	f := &follower{options: o, key: key, query: query, record: record, transport: t, verifiedAt: time.Now(), openedAt: time.Now()}
 	err = f.run(ctx)
 	if o.CloseSession {
 		f.goodbye(ctx)
@@ -94,8 +94,10 @@ type follower struct {
 
 	batches    int       // recorded by this run
 	caughtUp   bool      // a live batch of this run reached the high water
-	barren     int       // generations in a row that ended before their first batch
-	restarts   backoff   // of generations that ended before anything live came
+	raises     int       // Opens in a row that asked for too little
+	began      time.Time // of the generation at work, in this run
+	openedAt   time.Time // when a generation last had a first batch
+	restarts   backoff   // of generations that did not last
 	retries    backoff   // of requests without a verified answer
 	pace       backoff   // of empty live answers that came at once
 	raised     *Limits   // what the next request asks for instead of the usual
@@ -203,7 +205,7 @@ func (f *follower) adopt(g *Generation) error {
 			return err
 		}
 	}
-	f.generation, f.terms, f.scope = g, t, scope
+	f.generation, f.terms, f.scope, f.began = g, t, scope, time.Now()
 	return nil
 }
 
@@ -342,10 +344,9 @@ func (f *follower) commit(ctx context.Context, from string, b *wire.Batch, after
 	g.Checkpoint = &after
 	f.batches++
 	f.raised = nil
-	f.barren = 0
+	f.raises = 0
 	f.scope = b.Scope
 	if after.Phase == PhaseLive {
-		f.restarts.reset()
 		f.caughtUp = after.Through >= after.HighWater
 	}
 	if done.Mark.Page == 0 {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/overlayd/overlayd/internal/wire"
@@ -26,7 +27,6 @@ func (f *follower) judge(ctx context.Context, err error) error {
 	}
 	if v, ok := errors.AsType[*ViolationError](err); ok && v.lasting() && f.generation != nil && f.generation.Checkpoint == nil {
 		// A provider repeats its first answer for ever, so this Open is spent.
-		f.barren = fruitless
 		if end := f.end(ctx, wire.Invalid, "the first answer broke the protocol: "+string(v.Rule), nil); !isEnded(end) {
 			return errors.Join(err, end)
 		}
@@ -68,7 +68,7 @@ func (f *follower) answered(ctx context.Context, answer *ProviderError) error {
 		return f.end(ctx, answer.Code, answer.Message, answer)
 	case !answer.Retryable && g.Checkpoint == nil:
 		// An Open refused for good: the next run makes another one.
-		f.barren = fruitless
+		f.raises = mostRaises
 		return f.end(ctx, answer.Code, answer.Message, answer)
 	}
 	if !answer.Retryable {
@@ -102,32 +102,51 @@ func (f *follower) end(ctx context.Context, code Code, reason string, answer *Pr
 	if err := f.redeliver(ctx); err != nil {
 		return err
 	}
+	var why error = &EndedError{Ending: ending}
 	if g.Checkpoint == nil {
 		// Nothing was ever shown under it, so what the caller asked for is still
 		// to be done: the reason may be an old manifest, or limits too small.
-		f.barren++
-		if f.barren < fruitless && (code == CodeExpired || code == CodeContextChanged || code == CodeResetRequired || code == wire.Limited) {
-			return f.pauseRestart(ctx)
-		}
 		if answer != nil {
-			return answer
+			why = answer
 		}
-		return &EndedError{Ending: ending}
+		if !f.openAgain(code) {
+			return why
+		}
+		return f.pauseRestart(ctx, why)
 	}
 	if f.options.OnReset != Reopen || code == CodeUnauthorized {
-		return &EndedError{Ending: ending}
+		return why
 	}
-	return f.pauseRestart(ctx)
+	f.openedAt = time.Now()
+	if f.openedAt.Sub(f.began) >= min(lastBackoff, time.Duration(f.terms.sessionSeconds)*time.Second/2) {
+		f.restarts.reset()
+	}
+	return f.pauseRestart(ctx, why)
+}
+
+// openAgain reports whether another Open may be taken where one was refused with a
+// code. The nodes of a provider that is being changed may disagree about its manifest
+// for as long as that takes; what a first batch needs is known after a few answers.
+func (f *follower) openAgain(code Code) bool {
+	switch code {
+	case CodeExpired, CodeContextChanged, CodeResetRequired:
+		return true
+	case wire.Limited:
+		f.raises++
+		return f.raises < mostRaises
+	}
+	return false
 }
 
 // pauseRestart begins again at once the first time, and later and later while
-// generations end before anything live comes.
-func (f *follower) pauseRestart(ctx context.Context) error {
+// generations do not last: half their promised life, or 30 s (C6). It tells why, as of
+// any other pause.
+func (f *follower) pauseRestart(ctx context.Context, why error) error {
 	if f.restarts.failures == 0 {
 		f.restarts.failures = 1
 		return nil
 	}
-	return sleep(ctx, f.restarts.next(lastBackoff, 0))
+	return f.pause(ctx, fmt.Errorf("generations end soon after they began, the last with: %w", why), f.restarts.next(lastBackoff, 0), f.openedAt)
 }
 
 func (f *follower) ending(code Code, reason string, claim *EquivocationError) Ending {
@@ -161,8 +180,13 @@ func (f *follower) raise(l *wire.Limit) bool {
 
 // wait tells that an attempt failed and waits before the next one (C6).
 func (f *follower) wait(ctx context.Context, cause error, asked time.Duration) error {
-	d := f.retries.next(lastBackoff, asked)
-	if limit := f.options.RetryFor; limit > 0 && time.Since(f.verifiedAt)+d > limit {
+	return f.pause(ctx, cause, f.retries.next(lastBackoff, asked), f.verifiedAt)
+}
+
+// pause tells why there is a pause and makes it, unless nothing got further since a
+// moment that is too long ago.
+func (f *follower) pause(ctx context.Context, cause error, d time.Duration, since time.Time) error {
+	if limit := f.options.RetryFor; limit > 0 && time.Since(since)+d > limit {
 		return &GaveUpError{Err: cause}
 	}
 	f.options.Log.Debug("trying again", "after", d, "cause", cause)

@@ -84,7 +84,7 @@ type Options struct {
 	ManifestMaxAge time.Duration
 
 	// RetryFor gives up with a [*GaveUpError] when no verified answer came for
-	// that long. 0 means never.
+	// that long, or when every Open was refused for that long. 0 means never.
 	RetryFor time.Duration
 	// LocalDevelopment allows http to other machines.
 	LocalDevelopment bool

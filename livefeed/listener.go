@@ -31,6 +31,10 @@ const (
 	listenIdle  = 15 * time.Second
 	listenProbe = 5 * time.Second
 
+	// marksEvery is how often the backstop compares the marks too. A database that was put in the place of another is met on new
+	// connections, which are verified whole before they are used.
+	marksEvery = time.Second
+
 	// followGroups bounds how many groups are read to wake only whom they concern; further behind, everybody wakes.
 	followGroups = 4096
 	followPage   = 256
@@ -75,11 +79,14 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 	if _, err := conn.Exec(work, "listen "+notifyChannel); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
+	if _, err := conn.Exec(work, "listen "+hintChannel); err != nil {
+		return false, fmt.Errorf("listen: %w", err)
+	}
 	probe := "overlayd_probe_" + strings.ToLower(rand.Text()) // a channel of our own: no other node hears it
 	if _, err := conn.Exec(work, "listen "+probe); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
-	if err := s.readHeads(work, conn); err != nil {
+	if err := s.readHeads(work, conn, true); err != nil {
 		return false, err
 	}
 	defer s.metrics.listening.Set(0)
@@ -109,9 +116,12 @@ func (s *Store) heard(ctx context.Context, conn *pgx.Conn, most time.Duration) (
 	n, err := conn.WaitForNotification(wait)
 	switch {
 	case err == nil:
-		if n.Channel == notifyChannel {
+		switch n.Channel {
+		case notifyChannel:
 			s.metrics.notifications.Inc()
 			s.notified(n.PID, n.Payload)
+		case hintChannel:
+			s.hinted(n.Payload)
 		}
 		return n.Channel, nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
@@ -259,7 +269,7 @@ func (s *Store) lookNow() {
 func (s *Store) backstopLoop(ctx context.Context) {
 	t := time.NewTicker(s.cfg.Backstop)
 	defer t.Stop()
-	failing := false
+	failing, marked := false, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -267,8 +277,12 @@ func (s *Store) backstopLoop(ctx context.Context) {
 		case <-t.C:
 		case <-s.looking:
 		}
+		marks := time.Since(marked) >= marksEvery
+		if marks {
+			marked = time.Now()
+		}
 		work, cancel := context.WithTimeout(ctx, attemptTimeout)
-		err := s.readHeads(work, s.cfg.Pool)
+		err := s.readHeads(work, s.cfg.Pool, marks)
 		cancel()
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Warn("livefeed: the feeds' heads could not be read; tried again each period", "err", err, "period", s.cfg.Backstop)
@@ -277,13 +291,13 @@ func (s *Store) backstopLoop(ctx context.Context) {
 	}
 }
 
-// readHeads tells every feed its head, and notices a database that lost history.
-func (s *Store) readHeads(ctx context.Context, db database) error {
+// readHeads tells every feed its head, and notices a database that lost history; by the marks as well, if it is told to.
+func (s *Store) readHeads(ctx context.Context, db database, marks bool) error {
 	if s.witness.empty() {
 		_, err := db.Exec(ctx, "select 1")
 		return err
 	}
-	if err := s.witness.check(ctx, db); err != nil {
+	if err := s.witness.compare(ctx, db, marks); err != nil {
 		return fmt.Errorf("read the heads: %w", err)
 	}
 	return nil

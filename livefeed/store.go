@@ -117,6 +117,7 @@ type Store struct {
 	metrics *metrics
 	witness *Witness
 	looking chan struct{} // wakes the backstop
+	hints   atomic.Pointer[func(string)]
 
 	listenIdle, listenProbe time.Duration
 

@@ -66,7 +66,7 @@ func (s *Store) timers(ctx context.Context, healthy func()) error {
 	}
 	defer closeConn(conn)
 	work, cancel := context.WithTimeout(ctx, attemptTimeout)
-	err = s.readHeads(work, conn)
+	err = s.readHeads(work, conn, true)
 	cancel()
 	if err != nil {
 		return err

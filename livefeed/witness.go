@@ -157,12 +157,19 @@ type database interface {
 
 // check asks the database once and compares. What it compares with is a copy taken before the statement is sent: a snapshot
 // taken later can only be ahead of it. What others see meanwhile may be ahead of the snapshot, and proves nothing.
-func (w *Witness) check(ctx context.Context, db database) error {
+func (w *Witness) check(ctx context.Context, db database) error { return w.compare(ctx, db, true) }
+
+// compare is check, of everything or of everything but the marks.
+func (w *Witness) compare(ctx context.Context, db database, marks bool) error {
 	before, read := w.copy()
 	if len(before) == 0 {
 		return nil
 	}
-	now, err := ask(ctx, db, before, read)
+	readNow := read
+	if !marks {
+		readNow = nil
+	}
+	now, err := ask(ctx, db, before, readNow)
 	if err != nil {
 		return err
 	}

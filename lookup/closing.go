@@ -1,9 +1,17 @@
 package lookup
 
-import "sync"
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
 
-// closing tells the polls of this process that their session has ended, so that they answer at once instead of at their
-// deadline. It is a hint: the gate decides, and a session ended on another node ends its polls here at the gate.
+// closing tells the polls of this process that their session has ended, here or on another node, so that they answer at once
+// instead of at their deadline. It is a hint: the gate decides, and it does so at the deadline as well.
 type closing struct {
 	mu    sync.Mutex
 	polls map[[32]byte]map[chan struct{}]struct{} // guarded by mu; channels are buffered 1 and never closed
@@ -11,7 +19,7 @@ type closing struct {
 
 func newClosing() *closing { return &closing{polls: make(map[[32]byte]map[chan struct{}]struct{})} }
 
-// watch registers a poll. The returned channel receives once if the session ends; stop must be called.
+// watch registers a poll, before its session is looked up: what ends the session after that is heard. The returned channel receives once if the session ends; stop must be called.
 func (c *closing) watch(session [32]byte) (ended <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	c.mu.Lock()
@@ -39,5 +47,85 @@ func (c *closing) announce(session [32]byte) {
 		case ch <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// endings are the sessions that ended here and of which the other nodes have not been told yet. Each node tells the others which, in
+// digests, over the connection that hears of commits. What does not get through costs a poll there its deadline.
+type endings struct {
+	some chan struct{} // capacity 1, never closed
+
+	mu   sync.Mutex
+	list [][32]byte // at most mostEndings; guarded by mu
+}
+
+const (
+	// mostEndings bounds what waits to be told, and endingsHint what one hint holds: 5760 bytes, 7680 in base64.
+	mostEndings = 4096
+	endingsHint = 180
+
+	endingsPrefix = "ended:"
+	spreadWithin  = 10 * time.Second
+)
+
+func newEndings() *endings { return &endings{some: make(chan struct{}, 1)} }
+
+func (e *endings) add(list []ended) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, one := range list[:min(len(list), mostEndings-len(e.list))] {
+		e.list = append(e.list, one.id)
+	}
+	select {
+	case e.some <- struct{}{}:
+	default:
+	}
+}
+
+// take hands out what waits, as hints.
+func (e *endings) take() (hints []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for part := range slices.Chunk(e.list, endingsHint) {
+		var raw []byte
+		for _, id := range part {
+			raw = append(raw, id[:]...)
+		}
+		hints = append(hints, endingsPrefix+base64.RawStdEncoding.EncodeToString(raw))
+	}
+	e.list = nil
+	return hints
+}
+
+// spreadLoop tells the other nodes what ended here until ctx ends, one statement at a time: what comes meanwhile goes together.
+func (p *shard) spreadLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.endings.some:
+		}
+		hints := p.endings.take()
+		if len(hints) == 0 {
+			continue
+		}
+		work, cancel := context.WithTimeout(ctx, spreadWithin)
+		err := p.source.Hint(work, hints...)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			p.log.LogAttrs(ctx, slog.LevelDebug, "other nodes were not told of ended sessions; polls there hear of it at their deadlines", slog.String("cause", err.Error()))
+		}
+	}
+}
+
+// hinted wakes the polls of sessions that a node has ended. What has another form is for a version of this program to come.
+func (p *Provider) hinted(hint string) {
+	text, ok := strings.CutPrefix(hint, endingsPrefix)
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	if !ok || err != nil {
+		return
+	}
+	for ; len(raw) >= digestSize; raw = raw[digestSize:] {
+		p.closing.announce([digestSize]byte(raw))
 	}
 }

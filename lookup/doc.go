@@ -93,7 +93,9 @@
 //   - L10: what a node has kept of evidence is served only while the database still holds it: the gate is asked. What an Open
 //     stores is read for it.
 //   - T3: rows, sessions and manifests expire at their second, all by the one clock of T.
-//   - W1: a poll registers with the feed, then looks, then sleeps.
+//   - W1: a poll registers with the feed, then looks, then sleeps. For the end of its session it registers before it looks that up.
+//   - W2: a session that ends on one node wakes its polls on every node that hears of commits by notification; elsewhere they end at
+//     their deadlines, or with what they wait for. Either way the gate says how.
 //   - W5: a sleeping poll costs no statement. One that finds nothing costs two reads of the log and two gates (three when it is
 //     signed), one that finds a group one read, its evidence unless somebody was served it before, and as many gates; gates, loads
 //     and evidence of the same moment share statements.
@@ -114,8 +116,9 @@
 // A request runs on its own goroutine. What requests of the same moment ask together (gates, loads, evidence) is asked by at most
 // two goroutines for each of the three and each database; each ends when nobody waits, and its statement is given up when all who
 // asked have left. When one fails, times out or panics, everybody in it asks by himself, in his own time and on his own goroutine.
-// Run blocks in its caller's, and has two beside it for each database: one that does the rounds of retention, on
-// the pool and one connection of its own that holds the lock, and one that reads the gauges.
+// Run blocks in its caller's, and has three beside it for each database: one that does the rounds of retention, on
+// the pool and one connection of its own that holds the lock, one that reads the gauges, and one that tells the other nodes of
+// sessions that ended here.
 //
 // # Failure
 //

@@ -67,13 +67,16 @@ func (p *shard) end(ctx context.Context, q livefeed.Querier, to state, condition
 // sessionRows is how many row versions a session weighs for the vacuum: its first body has about so many rows in it.
 const sessionRows = 50
 
-// told wakes the polls of sessions whose end is committed.
+// told wakes the polls of sessions whose end is committed, on every node.
 func (p *shard) told(list []ended) {
 	failpoint.Hit(failpoint.EndCommitted)
 	p.source.Removed(sessionRows * int64(len(list)))
 	for _, e := range list {
 		p.closing.announce(e.id)
 		p.marked(e.feed, e.service, e.changes)
+	}
+	if len(list) > 0 {
+		p.endings.add(list)
 	}
 }
 

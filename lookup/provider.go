@@ -185,6 +185,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		if err := d.bound(ctx); err != nil {
 			return nil, err
 		}
+		d.source.OnHint(p.hinted)
 		d.source.WatchMarks(d.marks)
 		// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
 		if err := d.source.Verify(ctx); err != nil {
@@ -345,13 +346,14 @@ func (p *Provider) authenticate(ctx context.Context, c Config) error {
 	return nil
 }
 
-// Run renews the manifest before it is half way through its life, reads the session secrets, and forgets what is no longer
-// promised (see [Retention]), until ctx ends.
+// Run renews the manifest before it is half way through its life, reads the session secrets, forgets what is no longer
+// promised (see [Retention]), and tells other nodes of sessions that ended here, until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	for _, d := range p.shards { // none waits for a database that is away
 		keeping.Go(func() { d.retainLoop(ctx) })
 		keeping.Go(func() { d.gaugeLoop(ctx) })
+		keeping.Go(func() { d.spreadLoop(ctx) })
 	}
 	defer keeping.Wait()
 	secrets := time.NewTicker(secretRefresh)

@@ -39,6 +39,12 @@ func (p *Provider) read(c echo.Context) error {
 		}
 		defer in.slot.leave()
 		p.at(arrived)
+		var ended <-chan struct{} // nil: it will not wait
+		if digest, ok := p.sessionDigest(message.Session); ok && message.Limits.WaitMs > 0 {
+			var unwatch func()
+			ended, unwatch = p.closing.watch(digest)
+			defer unwatch()
+		}
 		s, at, err := p.resume(ctx, in, message)
 		if err != nil {
 			return answer{}, err
@@ -47,7 +53,7 @@ func (p *Provider) read(c echo.Context) error {
 		limits := message.Limits.Min(s.most)
 		var b built
 		if at.live {
-			b, err = p.poll(ctx, in, s, at, limits)
+			b, err = p.poll(ctx, in, s, at, limits, ended)
 		} else {
 			b, err = p.nextPage(ctx, in, s, at, limits)
 		}
@@ -128,8 +134,8 @@ func (p *shard) suspect(ctx context.Context, s *session, sequence uint64, tag [8
 // poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
 // min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and
-// none among the bodies being built.
-func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits) (built, error) {
+// none among the bodies being built. Ended is received from when the session has ended.
+func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits, ended <-chan struct{}) (built, error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
 		return built{}, r
@@ -151,8 +157,6 @@ func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position
 	defer deadline.Stop()
 	waiter := s.feed.Watch(wakeOn(selectors)...)
 	defer func() { waiter.Close() }()
-	ended, unwatch := p.closing.watch(s.digest)
-	defer unwatch()
 	place := &place{places: p.quotas.waiters, who: in.client}
 	defer place.leave()
 

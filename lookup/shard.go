@@ -42,7 +42,8 @@ type shard struct {
 	loads *batcher[[32]byte, loaded]
 	reads *batcher[evidenceQuestion, evidenceAnswer]
 
-	seen seen
+	endings *endings // told to the other nodes of this database
+	seen    seen
 }
 
 // stored is a digest in one of the databases. Equal digests of two are two things: each may be lost by itself.
@@ -74,7 +75,7 @@ func (p *Provider) openShards(ctx context.Context, c Config, limits Quotas) erro
 		}
 		d := &shard{
 			Provider: p, pool: db.Pool, source: db.Store, named: db.Feeds, feeds: make(map[int32]*livefeed.Feed),
-			slots: p.quotas.slots, keeper: keeper{broken: make(map[int32]uint64)}, seen: seen{epochs: make(map[int32]string)},
+			slots: p.quotas.slots, keeper: keeper{broken: make(map[int32]uint64)}, endings: newEndings(), seen: seen{epochs: make(map[int32]string)},
 		}
 		if i > 0 {
 			d.slots = p.quotas.another(own)

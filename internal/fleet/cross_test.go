@@ -98,11 +98,22 @@ func TestN1_O5_AnOpenRacedOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// TestN2_WhatOneNodeEnds has ended on the other, where a poll of it sleeps: whether the poll is woken by what it waits for or
-// comes to its own end, it brings the refusal and nothing else.
+// TestN2_WhatOneNodeEnds has ended on the other, where a poll of it sleeps: whether the poll is woken by the end itself, or by what
+// it waits for where nodes hear nothing of each other, or comes to its own end, it brings the refusal and nothing else.
 func TestN2_WhatOneNodeEnds(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2, settings{})
+	for name, more := range map[string]string{
+		"told":      "database: {pollMs: 60000}", // no look at the heads in between
+		"poll only": "database: {notifications: false}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			whatOneNodeEnds(t, newFleet(t, 2, settings{more: more}), name == "told")
+		})
+	}
+}
+
+func whatOneNodeEnds(t *testing.T, f *fleet, told bool) {
 	here, there := f.nodes[0], f.nodes[1]
 	o := here.of()
 	remove := func(t *testing.T, service string) {
@@ -137,6 +148,9 @@ func TestN2_WhatOneNodeEnds(t *testing.T) {
 		{"grant revoked", forListed, guest, wire.Unauthorized, func(*testing.T, *wire.Batch) { o.must(http.MethodDelete, grant, "") }},
 	} {
 		for _, woken := range []bool{true, false} {
+			if told && !woken {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, woken: %t", c.name, woken), func(t *testing.T) {
 				if c.service == forListed {
 					o.must(http.MethodPut, grant, "")
@@ -147,11 +161,15 @@ func TestN2_WhatOneNodeEnds(t *testing.T) {
 					wait = time.Second
 				}
 				p := there.sleeps(c.caller, b, wait)
+				began := time.Now()
 				c.end(t, b)
-				if woken {
+				if woken && !told {
 					o.put(fmt.Sprint("secret-", i), "a")
 				}
 				p.answer().Refused(t, c.want)
+				if took := time.Since(began); took > longPoll/2 {
+					t.Errorf("the poll was answered after %v: nothing woke it", took)
+				}
 				c.caller.Read(b, 0).Refused(t, c.want)
 			})
 		}
@@ -179,8 +197,12 @@ func TestN2_ARowProhibitedOnOneNode(t *testing.T) {
 	}
 	b := c.Read(first.Batch(t), 0).Batch(t)
 	p := there.sleeps(c, b, longPoll)
+	began := time.Now()
 	txid := prohibit("shown")
 	b = p.answer().Batch(t)
+	if took := time.Since(began); took > longPoll/2 {
+		t.Errorf("the poll was answered after %v: nothing woke it", took)
+	}
 	if len(b.Groups) != 1 || len(b.Groups[0].Observations) != 1 {
 		t.Fatalf("the poll brought %d groups", len(b.Groups))
 	}

@@ -20,11 +20,11 @@
 //	N1  A group that was committed through one node wakes the polls of the others that match it, with notifications and
 //	    without. One Open sent to several nodes at once is one session with one body.
 //	N2  A session that one node ends, for its client or for the operator, gets nothing more from a poll that sleeps on another,
-//	    and a row that one node prohibits is served by none.
+//	    which ends then, or without notifications at its deadline; and a row that one node prohibits is served by none.
 //	N3  A node that is killed costs its followers a retry: no generation ends, and in what they hold every group is there once,
 //	    in order, as its writer meant it.
 //	N4  Nodes are replaced one by one by nodes with another manifest: sessions and polls live through it, Opens do before,
-//	    during and after.
+//	    during and after. One that takes the manifest of one node to another is made again until they agree.
 //	N5  A database that goes away and comes back costs a retry as well.
 //	N6  The balancer and the judge see what they are for.
 //	N7  A poll that waits is kept by its node without asking the database for it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +95,70 @@ func visit(ctx context.Context, base, dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	return client.Follow(ctx, client.Options{BaseURL: base, Service: forAll, State: store, UntilLive: true, CloseSession: true})
+}
+
+// TestN4_OpensWhileNodesDisagree: a client whose connections do not last takes the manifest of one node to the other for as long
+// as these differ. It asks again, each time says why, and is through once they agree.
+func TestN4_OpensWhileNodesDisagree(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, settings{})
+	roll := func(n *node) {
+		n.stop()
+		f.configure(n, settings{service: "maxObservations: 7"})
+		n.start()
+	}
+	roll(f.nodes[0])
+	store, err := sqlitestate.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	told := make(chan error, 100)
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		done <- client.Follow(ctx, client.Options{
+			BaseURL: f.base(), Service: forAll, State: store, UntilLive: true,
+			Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true},
+			On: func(_ context.Context, e client.Event) error {
+				if w, ok := e.(client.Waiting); ok {
+					select {
+					case told <- w.Err:
+					default:
+					}
+				}
+				return nil
+			},
+		})
+	})
+	for range 4 {
+		select {
+		case why := <-told:
+			if answer, ok := errors.AsType[*client.ProviderError](why); !ok || answer.Code != client.CodeContextChanged {
+				t.Fatalf("the client waits because of %v", why)
+			}
+		case err := <-done:
+			t.Fatalf("the client ended while the nodes disagree: %v", err)
+		case <-time.After(testkit.Patience):
+			t.Fatal("the client says nothing")
+		}
+	}
+	roll(f.nodes[1])
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(testkit.Patience):
+		t.Fatal("the client does not get through")
+	}
 }
 
 // TestN3_ANodeIsKilledUnderPolls: both nodes have polls, one is killed, and what is committed through the other while it is
