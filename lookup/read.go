@@ -146,8 +146,8 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 	defer deadline.Stop()
 	waiter := s.feed.Watch(wakeOn(selectors)...)
 	defer func() { waiter.Close() }()
-	ended, unwatch := p.closing.watch(s.digest)
-	defer unwatch()
+	farewell := p.closing.watch(s.digest)
+	defer p.closing.leave(s.digest, farewell)
 	place := &place{places: p.quotas.waiters, who: in.client}
 	defer place.leave()
 
@@ -177,7 +177,7 @@ func (p *Provider) poll(ctx context.Context, in *inbound, s *session, from posit
 			last = true
 		case <-p.stopping:
 			last = true
-		case <-ended: // the gate says how
+		case <-farewell.ended: // the gate says how
 			over = true
 		case <-ctx.Done():
 			return built{}, context.Cause(ctx)
