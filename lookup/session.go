@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +49,7 @@ type session struct {
 	most        wire.Limits // the greatest limits it can ever be read with
 	viewer      viewer
 	voice       voice
+	kin         [32]byte  // the same for anonymous sessions to which every group means the same, in the same bytes; zero: not known
 	principal   *[33]byte // nil: anonymous
 	grant       *int64    // the grant it was opened under, where one was needed
 	granted     bool      // that grant stood when it was loaded
@@ -77,7 +77,11 @@ func (p *Provider) newSessionID(mode byte) (string, error) {
 
 // sessionDigest is how a session id reaches the database. ok is false for a string that cannot name a session here.
 func (p *Provider) sessionDigest(id string) (digest [32]byte, ok bool) {
-	if len(id) != sessionIDSize || id[0] != modeNone && id[0] != modeBRC103 || !strings.HasPrefix(id[1:], hex.EncodeToString(p.databaseID[:])+".") {
+	if len(id) != sessionIDSize || id[0] != modeNone && id[0] != modeBRC103 || id[sessionIDPrefix-1] != '.' {
+		return digest, false
+	}
+	var database [2 * len(p.databaseID)]byte
+	if hex.Encode(database[:], p.databaseID[:]); id[1:sessionIDPrefix-1] != string(database[:]) {
 		return digest, false
 	}
 	return sha256.Sum256([]byte(id)), true
@@ -253,6 +257,9 @@ func (p *Provider) scan(row pgx.Row, s *session, size *int, before []any, behind
 		return refuseReset(errors.New("the session was opened under another identity of this provider"))
 	}
 	s.voice = voice{scope: scope, chain: chain.AppendCanonical(nil)}
+	if s.principal == nil {
+		s.kin = kinOf(feedID, rulesID, parameters, query, scope)
+	}
 	return nil
 }
 
