@@ -265,7 +265,7 @@ func (n *node) blocked(count int) (backends []int) {
 	n.t.Helper()
 	testkit.Eventually(n.t, "statements of the gate wait for a lock", func() bool {
 		rows, err := n.db.Pool.Query(context.Background(), `select pid from pg_stat_activity
-			where datname = current_database() and wait_event_type = 'Lock' and query like 'select u.n, s.state%'`)
+			where datname = current_database() and wait_event_type = 'Lock' and query like 'with feeds as materialized%'`)
 		if err != nil {
 			n.t.Fatal(err)
 		}
