@@ -139,20 +139,26 @@ func (p *Provider) refused(in *inbound, err error) answer {
 	return answer{status: r.public.Code.Status(), built: built{body: r.public.AppendCanonical(nil)}}
 }
 
+// Values of headers that all responses share. They are never written to.
+var (
+	privately  = []string{"private, no-store"}
+	vary       = []string{"Authorization, x-bsv-auth-identity-key, x-bsv-overlay-capability, x-bsv-overlay-profile"}
+	varyOrigin = []string{vary[0] + ", Origin"}
+)
+
 // headers sets what every response carries, errors included (BRC-193 s8, BRC-194 s1).
 func (p *Provider) headers(c echo.Context, in *inbound) {
 	h := c.Response().Header()
-	h.Set(echo.HeaderCacheControl, "private, no-store")
-	vary := "Authorization, x-bsv-auth-identity-key, x-bsv-overlay-capability, x-bsv-overlay-profile"
+	h[echo.HeaderCacheControl] = privately
+	h[echo.HeaderVary] = vary
 	if len(p.origins) > 0 {
-		vary += ", Origin"
+		h[echo.HeaderVary] = varyOrigin
 	}
-	h.Set(echo.HeaderVary, vary)
 	if in.capability != "" {
-		h.Set(wire.HeaderCapability, in.capability)
+		h[capabilityKey] = []string{in.capability}
 	}
 	if in.profile != "" {
-		h.Set(wire.HeaderProfile, in.profile)
+		h[profileKey] = []string{in.profile}
 	}
 	if in.origin != "" {
 		h.Set(echo.HeaderAccessControlAllowOrigin, in.origin)

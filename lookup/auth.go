@@ -2,8 +2,6 @@ package lookup
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -133,11 +131,8 @@ func (p *shard) access(s *service, principal *[33]byte) string {
 	if principal == nil {
 		return "public"
 	}
-	mac := hmac.New(sha256.New, p.cursors.secret)
-	mac.Write([]byte("overlayd/access/1"))
-	mac.Write(principal[:])
-	mac.Write([]byte(s.Name))
-	return "p:" + hex.EncodeToString(mac.Sum(nil)[:16])
+	sum := p.cursors.sum("overlayd/access/1", principal[:], []byte(s.Name))
+	return "p:" + hex.EncodeToString(sum[:])
 }
 
 func samePrincipal(a, b *[33]byte) bool {

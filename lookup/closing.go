@@ -14,27 +14,36 @@ import (
 // instead of at their deadline. It is a hint: the gate decides, and it does so at the deadline as well.
 type closing struct {
 	mu    sync.Mutex
-	polls map[[32]byte]map[chan struct{}]struct{} // guarded by mu; channels are buffered 1 and never closed
+	polls map[[32]byte]*farewell // guarded by mu
 }
 
-func newClosing() *closing { return &closing{polls: make(map[[32]byte]map[chan struct{}]struct{})} }
+// farewell is what the polls of one session wait for.
+type farewell struct {
+	ended chan struct{} // closed when the session ends
+	polls int           // greater than 0; guarded by closing.mu
+}
 
-// watch registers a poll, before its session is looked up: what ends the session after that is heard. The returned channel receives once if the session ends; stop must be called.
-func (c *closing) watch(session [32]byte) (ended <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
+func newClosing() *closing { return &closing{polls: make(map[[32]byte]*farewell)} }
+
+// watch registers a poll, before its session is looked up: what ends the session after that is heard. It must leave.
+func (c *closing) watch(session [32]byte) *farewell {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.polls[session] == nil {
-		c.polls[session] = make(map[chan struct{}]struct{})
+	f := c.polls[session]
+	if f == nil {
+		f = &farewell{ended: make(chan struct{})}
+		c.polls[session] = f
 	}
-	c.polls[session][ch] = struct{}{}
-	return ch, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.polls[session], ch)
-		if len(c.polls[session]) == 0 {
-			delete(c.polls, session)
-		}
+	f.polls++
+	return f
+}
+
+// leave takes a poll back.
+func (c *closing) leave(session [32]byte, f *farewell) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.polls--; f.polls == 0 && c.polls[session] == f {
+		delete(c.polls, session)
 	}
 }
 
@@ -42,11 +51,9 @@ func (c *closing) watch(session [32]byte) (ended <-chan struct{}, stop func()) {
 func (c *closing) announce(session [32]byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for ch := range c.polls[session] {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+	if f := c.polls[session]; f != nil {
+		close(f.ended)
+		delete(c.polls, session)
 	}
 }
 

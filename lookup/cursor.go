@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"hash"
+	"strings"
+	"sync"
 )
 
 // position is where a session stands: after a snapshot row version, or after a sequence of the log.
@@ -35,20 +38,52 @@ const (
 	cursorLive     byte = 2
 )
 
-type cursorSealer struct{ secret []byte }
-
-func (c cursorSealer) mac(session [32]byte, epoch string, plain []byte) []byte {
-	mac := hmac.New(sha256.New, c.secret)
-	mac.Write([]byte("overlayd/cursor/1"))
-	mac.Write(session[:])
-	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(epoch))))
-	mac.Write([]byte(epoch))
-	mac.Write(plain)
-	return mac.Sum(nil)[:cursorMacSize]
+// cursorSealer authenticates under the deployment's cursor secret.
+type cursorSealer struct {
+	secret []byte
+	idle   *sync.Pool // of *keyedMAC under the secret, so that none has to be made for each request; nil: there is none
 }
 
+type keyedMAC struct {
+	hash.Hash
+	text []byte
+	sum  [sha256.Size]byte
+}
+
+// sum is the HMAC of a label and what follows it, one after the other.
+func (c cursorSealer) sum(label string, parts ...[]byte) (sum [cursorMacSize]byte) {
+	var mac *keyedMAC
+	if c.idle != nil {
+		mac, _ = c.idle.Get().(*keyedMAC)
+	}
+	if mac == nil {
+		mac = &keyedMAC{Hash: hmac.New(sha256.New, c.secret)}
+	}
+	mac.text = append(mac.text[:0], label...)
+	for _, part := range parts {
+		mac.text = append(mac.text, part...)
+	}
+	mac.Write(mac.text)
+	sum = [cursorMacSize]byte(mac.Sum(mac.sum[:0]))
+	if c.idle != nil {
+		mac.Reset()
+		c.idle.Put(mac)
+	}
+	return sum
+}
+
+func (c cursorSealer) mac(session [32]byte, epoch string, plain []byte) [cursorMacSize]byte {
+	var length [4]byte
+	binary.BigEndian.PutUint32(length[:], uint32(len(epoch)))
+	return c.sum("overlayd/cursor/1", session[:], length[:], []byte(epoch), plain)
+}
+
+// anyCursor is as long as every cursor.
+var anyCursor = strings.Repeat("A", cursorSize)
+
 func (c cursorSealer) seal(session [32]byte, epoch string, p position) string {
-	plain := make([]byte, 0, cursorPlainSize+cursorMacSize)
+	var room [cursorPlainSize + cursorMacSize]byte
+	plain := room[:0]
 	if p.live {
 		plain = append(plain, cursorLive)
 	} else {
@@ -56,20 +91,25 @@ func (c cursorSealer) seal(session [32]byte, epoch string, p position) string {
 	}
 	plain = binary.BigEndian.AppendUint64(plain, p.after)
 	plain = append(plain, p.tag[:]...)
-	return base64.RawURLEncoding.EncodeToString(append(plain, c.mac(session, epoch, plain)...))
+	mac := c.mac(session, epoch, plain)
+	var text [cursorSize]byte
+	base64.RawURLEncoding.Encode(text[:], append(plain, mac[:]...))
+	return string(text[:])
 }
+
+var strictCursor = base64.RawURLEncoding.Strict()
 
 // open reads a cursor; ok is false for anything this deployment did not make for this session and epoch.
 func (c cursorSealer) open(session [32]byte, epoch, cursor string) (p position, ok bool) {
 	if len(cursor) != cursorSize {
 		return position{}, false
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	raw, err := strictCursor.DecodeString(cursor)
 	if err != nil || len(raw) != cursorPlainSize+cursorMacSize {
 		return position{}, false
 	}
 	plain := raw[:cursorPlainSize]
-	if !hmac.Equal(raw[cursorPlainSize:], c.mac(session, epoch, plain)) {
+	if mac := c.mac(session, epoch, plain); !hmac.Equal(raw[cursorPlainSize:], mac[:]) {
 		return position{}, false
 	}
 	switch plain[0] {

@@ -57,8 +57,8 @@
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
 // selection when it was well formed. Build reads the database and lays the body out whole. The gate is one uncached
-// statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it, at
-// most 256 bodies and two statements on their way, and it is sent after everybody in it has asked. Seal signs for authenticated callers;
+// statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it, and
+// what their bodies have in common (feed, T, evidence) is looked up once, at most 256 bodies and two statements on their way, and it is sent after everybody in it has asked. Seal signs for authenticated callers;
 // public services have none. There is one way out, Provider.respond, for errors too.
 //
 // What is being built has one of a node's slots; a poll gives its slot back while it sleeps, and has a place among the
@@ -86,7 +86,8 @@
 //   - S7: a page's content is a function of session, position and limits alone. highWater, the one number that may grow,
 //     never changes which groups a page holds.
 //   - S10: a session is read by what was stored at its Open, or reset; a rules IRI derives the same for ever (testdata/rules).
-//   - L4: live ids are digests of scope (which holds the epoch), sequence and index.
+//   - L4: live ids are digests of scope (which holds the epoch), sequence and index. Anonymous sessions that ask the same of the same
+//     feed share the layout of its last groups; signed ones share none.
 //   - L5: through never falls and never passes a relevant group that was not delivered.
 //   - L7: a body of exactly maxBytes is delivered; groups are whole; H9: bodies are canonical, every byte counted.
 //   - L9: every cursor that is not this session's is the same reset-required.

@@ -48,17 +48,24 @@ func TestW2_EndingsAreToldInHints(t *testing.T) {
 		t.Error("what was taken is still there")
 	}
 	p := &Provider{closing: newClosing()}
-	var heard []<-chan struct{}
+	var heard []*farewell
 	for i := range list {
-		ch, stop := p.closing.watch(id(i))
-		defer stop()
-		heard = append(heard, ch)
+		heard = append(heard, p.closing.watch(id(i)))
+		defer p.closing.leave(id(i), heard[i])
+	}
+	woken := func(f *farewell) bool {
+		select {
+		case <-f.ended:
+			return true
+		default:
+			return false
+		}
 	}
 	for _, hint := range []string{"", "ended:", "ended:&", "other:" + strings.TrimPrefix(hints[0], endingsPrefix), strings.TrimPrefix(hints[0], endingsPrefix), hints[0][:len(endingsPrefix)+40]} {
 		p.hinted(hint)
 	}
-	for i, ch := range heard {
-		if len(ch) != 0 {
+	for i, f := range heard {
+		if woken(f) {
 			t.Fatalf("poll %d was woken by nothing", i)
 		}
 	}
@@ -68,9 +75,9 @@ func TestW2_EndingsAreToldInHints(t *testing.T) {
 		}
 		p.hinted(hint)
 	}
-	for i, ch := range heard {
-		if (len(ch) == 1) != (i < mostEndings) {
-			t.Fatalf("poll %d: %d", i, len(ch))
+	for i, f := range heard {
+		if woken(f) != (i < mostEndings) {
+			t.Fatalf("poll %d: %t", i, woken(f))
 		}
 	}
 }

@@ -44,7 +44,8 @@ type space struct {
 
 func newSpace(h head) space {
 	h.through, h.highWater, h.complete = 0, 0, false
-	return space{fixed: len(h.append(nil, nil, nil)) - 2, limits: h.limits}
+	var room [2048]byte // for most
+	return space{fixed: len(h.append(room[:0], nil, nil)) - 2, limits: h.limits}
 }
 
 // size is the least number of bytes of a batch with these groups; highWater takes as many digits as through.

@@ -1,11 +1,14 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
@@ -27,6 +30,7 @@ type gate struct {
 // gateQuestion is what the gate is asked about.
 type gateQuestion struct {
 	session   [32]byte // digest of its id
+	feed      int32    // of the session
 	disclosed []byte   // the outpoints that a body newly serialises, 36 bytes each
 	evidence  []byte   // the digests of what it carries and was not just read, 32 bytes each
 }
@@ -39,10 +43,18 @@ const (
 	digestSize   = 32
 )
 
-// gateAsk asks for many bodies at once, on the primary and uncached. Only in a feed that ever had a prohibition, or narrowed the
-// readers of a row since the session's W, are the rows that a body discloses looked up. Everything is looked up one key at a time,
-// behind fences, as livefeed does.
-const gateAsk = `select u.n, s.state, ` + now + `, s.expires_at, ` + granted + `, s.turn < f.broken,
+// gateAsk asks for many bodies at once, on the primary and uncached. What bodies share is looked up once for all of them: T and the
+// revisions of each feed ($4), and whether evidence is there that several carry ($3, each digest once). For a body alone there is
+// its session; and only in a feed that ever had a prohibition, or narrowed the readers of a row since the session's W, are the
+// rows that it discloses looked up. Everything is looked up one key at a time, behind fences, as livefeed does.
+const gateAsk = `with feeds as materialized (
+		select f.id, f.broken, f.prohibition_rev > 0 as prohibits, ` + now + ` as now,
+			(select max(a.seq) from row_audience a where a.feed_id = f.id) as narrowed
+		from unnest($4::int[]) as u(id)
+		cross join lateral (select f.id, f.broken, f.prohibition_rev from feed f where f.id = u.id offset 0) f
+		cross join lateral (select c.evaluated from feed_clock c where c.feed_id = u.id offset 0) c
+	)
+	select u.n, s.state, f.now, s.expires_at, ` + granted + `, s.turn < f.broken,
 		case when l.look then exists (select from generate_series(0, octet_length(u.disclosed) / 36 - 1) i
 			cross join lateral (select p.feed_id from prohibition p
 				where p.feed_id = s.feed_id and p.outpoint = substr(u.disclosed, i * 36 + 1, 36) offset 0) p) else false end,
@@ -50,25 +62,35 @@ const gateAsk = `select u.n, s.state, ` + now + `, s.expires_at, ` + granted + `
 			cross join lateral (select a.readers from row_audience a
 				where a.outpoint = substr(u.disclosed, i * 36 + 1, 36) and a.feed_id = s.feed_id offset 0) a
 			where not coalesce(s.principal = any(a.readers), false)) else false end,
-		exists (select from generate_series(0, octet_length(u.evidence) / 32 - 1) i
-			left join lateral (select b.sha from blob b where b.sha = substr(u.evidence, i * 32 + 1, 32) offset 0) b on true
+		(select array_agg(e.sha) from unnest($3::bytea[]) as e(sha)
+			left join lateral (select b.sha from blob b where b.sha = e.sha offset 0) b on true
 			where b.sha is null)
-	from unnest($1::bytea[], $2::bytea[], $3::bytea[]) with ordinality as u(id, disclosed, evidence, n)
+	from unnest($1::bytea[], $2::bytea[]) with ordinality as u(id, disclosed, n)
 	cross join lateral (select s.state, s.feed_id, s.expires_at, s.w, s.turn, s.grant_id, s.principal
 		from lookup_session s where s.id = u.id offset 0) s
-	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = s.feed_id offset 0) c
-	cross join lateral (select f.broken, f.prohibition_rev from feed f where f.id = s.feed_id offset 0) f
-	cross join lateral (select f.prohibition_rev > 0
-		or exists (select from row_audience a where a.feed_id = s.feed_id and a.seq > s.w) as look offset 0) l`
+	cross join lateral (select * from feeds f where f.id = s.feed_id offset 0) f
+	cross join lateral (select f.prohibits or coalesce(f.narrowed > s.w, false) as look) l`
 
 // askGates puts the question for each of many bodies, in one statement.
 func (p *shard) askGates(ctx context.Context, q livefeed.Querier, questions []gateQuestion) ([]gate, error) {
-	ids, disclosed, evidence := make([][]byte, len(questions)), make([][]byte, len(questions)), make([][]byte, len(questions))
+	ids, disclosed := make(pgtype.FlatArray[[]byte], len(questions)), make(pgtype.FlatArray[[]byte], len(questions))
+	feeds, evidence := pgtype.FlatArray[int32]{}, pgtype.FlatArray[[]byte]{}
+	asked := make(map[[digestSize]byte]struct{})
 	for i := range questions {
-		ids[i], disclosed[i], evidence[i] = questions[i].session[:], nonNil(questions[i].disclosed), nonNil(questions[i].evidence)
+		question := &questions[i]
+		ids[i], disclosed[i] = question.session[:], nonNil(question.disclosed)
+		if !slices.Contains(feeds, question.feed) {
+			feeds = append(feeds, question.feed)
+		}
+		for sum := range slices.Chunk(question.evidence, digestSize) {
+			if _, twice := asked[[digestSize]byte(sum)]; !twice {
+				asked[[digestSize]byte(sum)] = struct{}{}
+				evidence = append(evidence, sum)
+			}
+		}
 	}
 	p.at(gateAsked)
-	rows, err := q.Query(ctx, gateAsk, ids, disclosed, evidence)
+	rows, err := q.Query(ctx, gateAsk, ids, disclosed, evidence, feeds)
 	if err != nil {
 		return nil, fmt.Errorf("lookup: ask the gate: %w", err)
 	}
@@ -76,8 +98,10 @@ func (p *shard) askGates(ctx context.Context, q livefeed.Querier, questions []ga
 	var n int
 	var g gate
 	var expiresAt uint64
-	_, err = pgx.ForEachRow(rows, []any{&n, &g.state, &g.now, &expiresAt, &g.granted, &g.broken, &g.prohibited, &g.narrowed, &g.lost}, func() error {
+	var missing [][]byte
+	_, err = pgx.ForEachRow(rows, []any{&n, &g.state, &g.now, &expiresAt, &g.granted, &g.broken, &g.prohibited, &g.narrowed, &missing}, func() error {
 		g.expired = g.now >= expiresAt
+		g.lost = len(missing) > 0 && carries(questions[n-1].evidence, missing)
 		gates[n-1] = g
 		return nil
 	})
@@ -86,6 +110,16 @@ func (p *shard) askGates(ctx context.Context, q livefeed.Querier, questions []ga
 	}
 	p.at(gateAnswered)
 	return gates, nil
+}
+
+// carries reports whether any of the digests is among the missing ones.
+func carries(evidence []byte, missing [][]byte) bool {
+	for sum := range slices.Chunk(evidence, digestSize) {
+		if slices.ContainsFunc(missing, func(m []byte) bool { return bytes.Equal(m, sum) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // nonNil is a list as the database takes it: empty, never null.
@@ -98,7 +132,7 @@ func nonNil(list []byte) []byte {
 
 // gate asks, along with whoever asks at the same moment, and in a snapshot that lies after that moment.
 func (p *shard) gate(ctx context.Context, s *session, disclosed, evidence []byte) (gate, error) {
-	g, err := p.gates.ask(ctx, gateQuestion{session: s.digest, disclosed: disclosed, evidence: evidence})
+	g, err := p.gates.ask(ctx, gateQuestion{session: s.digest, feed: s.feed.ID(), disclosed: disclosed, evidence: evidence})
 	if err != nil {
 		return gate{}, err
 	}

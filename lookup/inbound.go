@@ -48,6 +48,9 @@ func (in *inbound) principalHex() string {
 	return hexOf(in.peer.Identity[:])
 }
 
+// The selection's headers as net/http spells them.
+var capabilityKey, profileKey = http.CanonicalHeaderKey(wire.HeaderCapability), http.CanonicalHeaderKey(wire.HeaderProfile)
+
 // headerBytes counts field names and values as they stand after header decompression (BRC-193 s8). net/http has moved some
 // out of the map; they were fields all the same. (Of a Content-Length repeated with one value it keeps one.)
 func headerBytes(r *http.Request) int {
@@ -77,12 +80,12 @@ func (p *Provider) receive(c echo.Context, endpoint, method string) (*inbound, *
 	r := c.Request()
 	in := &inbound{endpoint: endpoint, arrived: time.Now()}
 	// Echoes come first, so that even a refusal carries them when they were well formed.
-	if v := r.Header.Values(wire.HeaderCapability); len(v) == 1 {
+	if v := r.Header[capabilityKey]; len(v) == 1 {
 		if _, err := canon.ParseHex32(v[0]); err == nil {
 			in.capability = v[0]
 		}
 	}
-	if v := r.Header.Values(wire.HeaderProfile); len(v) == 1 && wire.CheckAbsoluteIRI(v[0]) == nil && len(v[0]) <= 1024 {
+	if v := r.Header[profileKey]; len(v) == 1 && (v[0] == wire.Profile || wire.CheckAbsoluteIRI(v[0]) == nil && len(v[0]) <= 1024) {
 		in.profile = v[0]
 	}
 	// A page must be able to read a refusal, the one to begin a new session above all, so this comes before any.
@@ -123,7 +126,7 @@ func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
 	if in.capability == "" {
 		return refuse(wire.Invalid, textCapability)
 	}
-	switch profiles := r.Header.Values(wire.HeaderProfile); {
+	switch profiles := r.Header[profileKey]; {
 	case len(profiles) > 1:
 		return refuse(wire.Invalid, textProfileTwice)
 	case in.profile != wire.Profile:
@@ -140,10 +143,20 @@ func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
 	return refused
 }
 
+// smallBody is how long a body may be that is read into its own length: more is not taken on a peer's word.
+const smallBody = 2048
+
 // wholeBody reads a whole body within the protocol's bound.
 func wholeBody(r *http.Request) ([]byte, *refusal) {
 	if r.ContentLength > wire.MaxRequestBytes {
 		return nil, refuse(wire.Limited, textBody)
+	}
+	if n := r.ContentLength; n >= 0 && n <= smallBody { // no more memory than a reader of its own would take
+		body := make([]byte, n)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			return nil, refuse(wire.Invalid, textRead).because(err)
+		}
+		return body, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxRequestBytes+1))
 	if err != nil {
@@ -167,6 +180,9 @@ func parsed[T any](v T, err error) (T, *refusal) {
 }
 
 func isJSON(value string) bool {
+	if value == echo.MIMEApplicationJSON {
+		return true
+	}
 	media, params, err := mime.ParseMediaType(value)
 	if err != nil || media != echo.MIMEApplicationJSON {
 		return false

@@ -33,7 +33,7 @@ type tail struct {
 func (p *shard) newTail(s *session, from position, limits wire.Limits) (*tail, *refusal) {
 	t := &tail{head: s.head(limits), start: from.after, at: from, headNow: from.after}
 	t.head.phase, t.head.complete = "live", true
-	t.head.cursor = p.cursors.seal(s.digest, s.epoch, from) // for its length
+	t.head.cursor = anyCursor // for its length
 	t.space = newSpace(t.head)
 	return t, t.space.envelope(from.after, true)
 }
@@ -78,17 +78,13 @@ func (p *shard) advance(ctx context.Context, s *session, t *tail, selectors []li
 
 // take adds a chunk's relevant groups as long as they fit and moves the position over what was examined.
 func (p *shard) take(ctx context.Context, s *session, t *tail, chunk livefeed.LogPage) error {
-	var facts []fact
+	var l layer
 	for i := range chunk.Groups {
 		g := &chunk.Groups[i]
-		facts = facts[:0]
-		for c := range g.Changes {
-			facts = s.viewer.observe(facts, &g.Changes[c])
-		}
-		if len(facts) == 0 {
+		d := p.layOut(&l, s, g, chunk.Head)
+		if d == nil {
 			continue
 		}
-		d := s.voice.liveDraft(g.Sequence, facts)
 		if t.observations+d.observations > int(t.head.limits.MaxObservations) ||
 			t.space.size(t.bytes+d.size, len(t.groups)+1, g.Sequence, true) > int(t.head.limits.MaxBytes) {
 			if len(t.groups) == 0 {

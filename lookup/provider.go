@@ -66,12 +66,16 @@ type Config struct {
 	Quotas           Quotas         // zero fields mean their defaults
 	Metrics          prometheus.Registerer
 	// SessionCacheBytes and EvidenceCacheBytes bound what a node remembers of sessions that were read, which spares their polls
-	// half a statement, and of the evidence of live groups, in base64, for the next who need it. 65536..2^40; 0 means 32 MiB each.
-	SessionCacheBytes, EvidenceCacheBytes int
+	// half a statement, and of the evidence of live groups, in base64, for the next who need it; LayoutCacheBytes what it keeps of the
+	// last groups as anonymous sessions are told them. 65536..2^40; 0 means 32, 32 and 8 MiB.
+	SessionCacheBytes, EvidenceCacheBytes, LayoutCacheBytes int
 }
 
-// defaultCacheBytes is about 12,000 sessions.
-const defaultCacheBytes = 32 << 20
+// defaultCacheBytes is about 12,000 sessions, defaultLayoutBytes about 4,000 groups of one row, each for all who ask the same.
+const (
+	defaultCacheBytes  = 32 << 20
+	defaultLayoutBytes = 8 << 20
+)
 
 // service is a configured service made ready.
 type service struct {
@@ -117,6 +121,7 @@ type Provider struct {
 	quotas          *quotas
 	sessions        *recent[stored, *session] // by the digest of the id; what is frozen of them
 	encoded         *recent[stored, []byte]   // evidence in base64, by its digest
+	layouts         *recent[kinKey, *draft]   // of the last groups, for anonymous sessions; nil: the group means nothing to them
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
@@ -201,11 +206,13 @@ func (p *Provider) remember(c Config) error {
 	err := errors.Join(
 		fill(&c.SessionCacheBytes, "SessionCacheBytes", defaultCacheBytes, 65536, 1<<40),
 		fill(&c.EvidenceCacheBytes, "EvidenceCacheBytes", defaultCacheBytes, 65536, 1<<40),
+		fill(&c.LayoutCacheBytes, "LayoutCacheBytes", defaultLayoutBytes, 65536, 1<<40),
 	)
 	if err != nil {
 		return fmt.Errorf("lookup: %w", err)
 	}
 	p.sessions, p.encoded = newRecent[stored, *session](c.SessionCacheBytes), newRecent[stored, []byte](c.EvidenceCacheBytes)
+	p.layouts = newRecent[kinKey, *draft](c.LayoutCacheBytes)
 	return nil
 }
 

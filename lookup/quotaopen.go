@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -20,16 +19,11 @@ type client [16]byte
 
 // clientOf tells clients apart: by principal, or by the address from which an anonymous request came.
 func (p *Provider) clientOf(c echo.Context, in *inbound) client {
-	mac := hmac.New(sha256.New, p.main.cursors.secret)
 	if in.peer != nil {
-		mac.Write([]byte("overlayd/client/1/principal"))
-		mac.Write(in.peer.Identity[:])
-	} else {
-		p.suspectProxy(c)
-		mac.Write([]byte("overlayd/client/1/address"))
-		mac.Write(network(c.RealIP()))
+		return client(p.main.cursors.sum("overlayd/client/1/principal", in.peer.Identity[:]))
 	}
-	return client(mac.Sum(nil)[:16])
+	p.suspectProxy(c)
+	return client(p.main.cursors.sum("overlayd/client/1/address", network(c.RealIP())))
 }
 
 // network is the part of an address that one caller cannot change at will: all of an IPv4 one, the /64 of an IPv6 one. Callers

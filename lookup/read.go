@@ -41,9 +41,9 @@ func (p *Provider) read(c echo.Context) error {
 		p.at(arrived)
 		var ended <-chan struct{} // nil: it will not wait
 		if digest, ok := p.sessionDigest(message.Session); ok && message.Limits.WaitMs > 0 {
-			var unwatch func()
-			ended, unwatch = p.closing.watch(digest)
-			defer unwatch()
+			farewell := p.closing.watch(digest)
+			defer p.closing.leave(digest, farewell)
+			ended = farewell.ended
 		}
 		s, at, err := p.resume(ctx, in, message)
 		if err != nil {

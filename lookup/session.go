@@ -50,6 +50,7 @@ type session struct {
 	most        wire.Limits // the greatest limits it can ever be read with
 	viewer      viewer
 	voice       voice
+	kin         [32]byte  // the same for anonymous sessions to which every group means the same, in the same bytes; zero: not known
 	principal   *[33]byte // nil: anonymous
 	grant       *int64    // the grant it was opened under, where one was needed
 	granted     bool      // that grant stood when it was loaded
@@ -253,6 +254,9 @@ func (p *shard) scan(row pgx.Row, s *session, size *int, before []any, behind ..
 		return refuseReset(errors.New("the session was opened under another identity of this provider"))
 	}
 	s.voice = voice{scope: scope, chain: chain.AppendCanonical(nil)}
+	if s.principal == nil {
+		s.kin = kinOf(p.databaseID, feedID, rulesID, parameters, query, scope, s.voice.chain)
+	}
 	return nil
 }
 

@@ -137,6 +137,7 @@ func (p *shard) secrets(ctx context.Context) (err error) {
 		return err
 	}
 	p.databaseID, p.cursors.secret, err = identify(ctx, p.pool)
+	p.cursors.idle = &sync.Pool{}
 	return err
 }
 

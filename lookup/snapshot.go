@@ -25,7 +25,7 @@ func (p *shard) cutPage(ctx context.Context, q livefeed.Querier, s *session, aft
 	pg := &page{head: s.head(limits)}
 	pg.head.phase = "snapshot"
 	pg.head.through = s.w
-	pg.head.cursor = p.cursors.seal(s.digest, s.epoch, position{tag: s.wTag}) // for its length
+	pg.head.cursor = anyCursor // for its length
 	pg.space = newSpace(pg.head)
 	if r := pg.space.envelope(s.w, false); r != nil {
 		return nil, r
