@@ -83,7 +83,10 @@ func newMetrics(r prometheus.Registerer, pool, writer *pgxpool.Pool, w *Witness)
 
 // begin shows a feed's counters from the start: the first failure of a series that is not there yet is no rise of it.
 func (m *metrics) begin(feed string) {
-	for _, c := range []*prometheus.CounterVec{m.groups, m.retries, m.drained, m.compactBusy} {
+	for _, c := range []*prometheus.CounterVec{m.groups, m.retries, m.drained, m.compactBusy, m.wakes, m.looks} {
 		c.WithLabelValues(feed)
+	}
+	for _, source := range []string{"memory", "shared", "alone"} {
+		m.followed.WithLabelValues(feed, source)
 	}
 }

@@ -27,6 +27,7 @@ func TestO10_DefaultsOfTheConfigurationAreThoseOfThePackage(t *testing.T) {
 		ServiceOpensPerSecond: lookup.DefaultServiceOpensPerSecond, ServiceOpenBurst: lookup.DefaultServiceOpenBurst, Clients: lookup.DefaultClients,
 		Waiters: lookup.DefaultWaiters, WaitersPerClient: lookup.DefaultWaitersPerClient,
 		RequestsWaiting: lookup.DefaultRequestsWaiting, RequestWaitMs: lookup.DefaultRequestWaitMs,
+		BodyBytes: lookup.DefaultBodyBytes, BodyBytesPerClient: lookup.DefaultBodyBytesPerClient, BodyBytesPerSecond: lookup.DefaultBodyBytesPerSecond,
 		SessionsPerClient: lookup.DefaultSessionsPerClient, Sessions: lookup.DefaultSessions, RetainedBytes: lookup.DefaultRetainedBytes,
 	}
 	if got != want {

@@ -63,6 +63,10 @@ func TestSessionsVerdicts(t *testing.T) {
 	c := settingsOf(t, db.URL)
 	says(t, examined(t, c), "sessions", OK, "catalogue has 0 rows")
 	fill(t, db, 300)
+	// As if they had come one a second: what sessions pin of that fits any disk.
+	if _, err := db.Pool.Exec(t.Context(), `update feed_group set committed_at = floor(extract(epoch from clock_timestamp()))::bigint - (301 - seq)`); err != nil {
+		t.Fatal(err)
+	}
 	says(t, examined(t, c), "sessions", OK, "300 rows", "edits a second")
 
 	// A client so slow that its session ends before its scan, or shortly after.

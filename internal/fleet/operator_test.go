@@ -97,19 +97,25 @@ func (o *operator) feed() (f feed) {
 	return f
 }
 
-// metric is a gauge or counter of the node, 0 when it has none.
-func (o *operator) metric(name string) float64 {
+// metric is a gauge or counter of the node, whatever labels it has, all of them together.
+func (o *operator) metric(name string) (sum float64) {
 	o.t.Helper()
+	found := false
 	for line := range strings.SplitSeq(string(o.must(http.MethodGet, "/metrics", "")), "\n") {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				o.t.Fatal(err)
-			}
-			return v
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || !strings.HasPrefix(rest, " ") && !strings.HasPrefix(rest, "{") {
+			continue
 		}
+		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		sum, found = sum+v, true
 	}
-	return 0
+	if !found {
+		o.t.Fatalf("the node has no metric %s", name)
+	}
+	return sum
 }
 
 // edit changes one row.
