@@ -90,6 +90,7 @@ func Conn(t testing.TB, db *DB) *pgx.Conn {
 func Alone(t testing.TB, q Querier) {
 	t.Helper()
 	testkit.Eventually(t, "no other session of the database holds a snapshot", func() bool { return !watched(t, q) })
+	renew(t, q)
 }
 
 // Undisturbed calls measure until no other session of q's database held a snapshot before it and after it. measure may run
@@ -100,29 +101,43 @@ func Undisturbed(t testing.TB, q Querier, measure func()) {
 		if watched(t, q) {
 			return false
 		}
+		renew(t, q)
 		measure()
 		return !watched(t, q)
 	})
 }
 
-// Querier is a pool, a connection or a transaction.
+// Querier is a pool, or a connection outside a transaction.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// watched says whether another session of q's database holds a snapshot.
+// watched says whether another session of q's database keeps dead rows: by a snapshot, or by a transaction that has written.
 func watched(t testing.TB, q Querier) (held bool) {
 	t.Helper()
-	// Without the first, a transaction would see the activity of its first look for ever.
-	for _, sql := range []string{
-		"select pg_stat_clear_snapshot() is null",
-		"select exists (select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_xmin is not null)",
-	} {
-		if err := q.QueryRow(t.Context(), sql).Scan(&held); err != nil {
-			t.Fatalf("ask which sessions hold a snapshot: %v", err)
-		}
+	// Sessions of no database (replication, the launcher of autovacuum) count for every one.
+	const sql = `select exists (select from pg_stat_activity where (datid is null or datname = current_database())
+		and pid <> pg_backend_pid() and (backend_xmin is not null or backend_xid is not null))`
+	if err := q.QueryRow(t.Context(), sql).Scan(&held); err != nil {
+		t.Fatalf("ask which sessions keep dead rows: %v", err)
 	}
 	return held
+}
+
+// renew has sessions look anew at what they may remove. Each remembers what it found when it last looked, when somebody may have
+// held a snapshot, for as long as the oldest transaction that runs on the server is the same.
+func renew(t testing.TB, q Querier) {
+	t.Helper()
+	var written, oldest uint64
+	if err := q.QueryRow(t.Context(), "select pg_current_xact_id()::text::bigint").Scan(&written); err != nil {
+		t.Fatalf("write a transaction: %v", err)
+	}
+	testkit.Eventually(t, "transactions of the server that are as old have ended", func() bool {
+		if err := q.QueryRow(t.Context(), "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint").Scan(&oldest); err != nil {
+			t.Fatalf("ask for the oldest transaction: %v", err)
+		}
+		return oldest > written
+	})
 }
 
 func create(t testing.TB, migrated bool) *DB {
