@@ -109,7 +109,7 @@ func TestW5_StatementsOfAPoll(t *testing.T) {
 	c.is(t, "another session that finds the same group", map[string]int{"log": 1, "gate": 2})
 	signed = p.read(signed, wait(0))
 	c.is(t, "a signed poll that finds it, the first here", map[string]int{"load": 1, "drive": 1, "log": 1, "gate": 2})
-	signed = p.read(signed, wait(1))
+	p.read(signed, wait(1))
 	c.is(t, "a signed poll for nothing, the next", map[string]int{"log": 2, "gate": 3})
 
 	// Asleep, nobody asks anything, for four rounds of the backstop. Woken by a commit of this process, nobody reads the log;

@@ -65,7 +65,8 @@ func (o *Overlay) Begin(ctx context.Context, n int, deliver func(reader int, cha
 	f.stop = stop
 	for i, s := range f.sessions {
 		f.running.Go(func() {
-			if err := f.follow(readers, s, func(change uint64) { deliver(i, change) }); err != nil && readers.Err() == nil {
+			err := f.follow(readers, s, func(change uint64) { deliver(i, change) })
+			if readers.Err() == nil {
 				select {
 				case f.failed <- fmt.Errorf("reader %d: %w", i, err):
 				default: // the first is enough
@@ -139,7 +140,7 @@ func (f *overlayFan) open(ctx context.Context, n int) error {
 	return context.Cause(ctx)
 }
 
-// follow reads on until ctx ends.
+// follow reads on until it fails, as it does when ctx ends.
 func (f *overlayFan) follow(ctx context.Context, s *session, deliver func(change uint64)) error {
 	schema := f.o.run.schema()
 	for first := true; ; first = false {
