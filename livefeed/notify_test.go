@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // planOf is a plan that logs groups posted under these selectors.
@@ -128,6 +129,7 @@ func TestW2_ALostNotificationIsMadeUpFor(t *testing.T) {
 	await(t, "the wake-up by the first", waiters[0].C())
 	silent(t, "the wake-up of a waiter for something else", waiters[2].C())
 	// Told again, of what is announced already.
+	testkit.Eventually(t, "both are announced", func() bool { _, published := f.hub.announced(); return published == g.cut(t).W })
 	select {
 	case <-waiters[1].C():
 	default:

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
+	"github.com/overlayd/overlayd/internal/testkit"
 )
 
 // TestT1_TNeverFallsBack: below what was evaluated, for reads, for edits, and on another node.
@@ -363,6 +364,13 @@ func TestT5_ABacklogIsTakenOver(t *testing.T) {
 		f.mustAppend(t, group(fmt.Sprint(i), edits...))
 	}
 	before := f.cut(t)
+	testkit.Eventually(t, "the first is the one that works", func() (held bool) {
+		if err := db.Pool.QueryRow(t.Context(), "select exists (select from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()) and classid = $1 and objid = $2 and granted)",
+			timerLockClass, f.id).Scan(&held); err != nil {
+			t.Fatal(err)
+		}
+		return held
+	})
 	other := startStore(t, db).ensure(t, "f")
 	w := other.Watch(AttributeSelector("last", "yes"))
 	defer w.Close()

@@ -126,8 +126,13 @@ func watched(t testing.TB, q Querier) (held bool) {
 
 // renew has sessions look anew at what they may remove. Each remembers what it found when it last looked, when somebody may have
 // held a snapshot, for as long as the oldest transaction that runs on the server is the same.
+//
+// Within a transaction there is no looking anew: what it writes is the oldest.
 func renew(t testing.TB, q Querier) {
 	t.Helper()
+	if c, ok := q.(*pgx.Conn); ok && c.PgConn().TxStatus() != 'I' {
+		return
+	}
 	var written, oldest uint64
 	if err := q.QueryRow(t.Context(), "select pg_current_xact_id()::text::bigint").Scan(&written); err != nil {
 		t.Fatalf("write a transaction: %v", err)
