@@ -179,11 +179,13 @@ func TestA6_AStopLeavesNothing(t *testing.T) {
 	unlock := n.locked("feed")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for range 5 {
+	for i := range 5 {
 		go func() { _, _ = n.try(ctx, readPath, readBody(b.Session, b.Cursor, wide)) }()
+		if i < batchesAtOnce { // alone in its statement
+			n.blocked(i + 1)
+		}
 	}
-	n.blocked(batchesAtOnce)
-	testkit.Eventually(t, "the rest waits", func() bool { waiting, flying := p.gates.queued(); return waiting+flying == 5 })
+	testkit.Eventually(t, "the rest waits", func() bool { waiting, _ := p.gates.queued(); return waiting == 5-batchesAtOnce })
 	cancel()
 	halted := make(chan struct{})
 	go func() { n.halt(); close(halted) }()
