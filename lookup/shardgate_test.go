@@ -164,7 +164,7 @@ func endsHere(t *testing.T, here, away, how string) {
 		gates := x.provider.homeOf(away).gates
 		testkit.Eventually(t, "gates stand still", func() bool {
 			_, flying := gates.queued()
-			return flying == batchesAtOnce // how many questions are in each is chance
+			return flying > 0 // how many questions are in each statement is chance
 		})
 	}
 
