@@ -57,14 +57,15 @@
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
 // selection when it was well formed. Build reads the database and lays the body out whole. The gate is one uncached
-// statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it, and
-// what their bodies have in common (feed, T, evidence) is looked up once, at most 256 bodies and two statements on their way, and it is sent after everybody in it has asked. Seal signs for authenticated callers;
-// public services have none. There is one way out, Provider.respond, for errors too.
+// statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it: it is
+// sent after everybody in it has asked, for at most 256 bodies, with at most two statements on their way, and what the bodies have
+// in common (feed, T, evidence) is looked up once. Seal signs for authenticated callers; public services have none. There is one
+// way out, Provider.respond, for errors too.
 //
 // What is being built has one of a node's slots; a poll gives its slot back while it sleeps, and has a place among the
 // sleeping polls instead. A finished body has room at the node from before its evidence is read until its peer has taken it; where
 // there is none left the request is unavailable, and a peer that takes too slowly is cut off. What is remembered of sessions and kept
-// of evidence takes at most 32 MiB each ([Config]).
+// of evidence takes at most 32 MiB each, and what is shared of the last groups' layouts 8 MiB ([Config]).
 //
 // A new Open takes a token of its client's bucket and one of its service's, is refused early when what lasts is spent, and is
 // counted exactly before it commits. The transaction of an Open takes, in this order: the shared pin of the feed, the fence, the

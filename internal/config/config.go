@@ -123,7 +123,7 @@ type Database struct {
 // Limits bound the work and memory of each feed in a process.
 type Limits struct {
 	// QueueBytes is how much may wait for a feed's committer; appends wait above
-	// it. Bounds: 16777216..1073741824 bytes. Default: 134217728.
+	// it. Bounds: 16777216..1073741824 bytes. Default: 67108864.
 	QueueBytes uint32 `koanf:"queueBytes"`
 	// ScanRows is how many rows a snapshot page examines before it answers with
 	// what it has. Bounds: 1024..1000000. Default: 8192.

@@ -82,6 +82,7 @@ func generate(text string, in io.Reader, out io.Writer) error {
 	began := time.Now()
 	var all sync.WaitGroup
 	for i, w := range g.waiters {
+		// The schedule of the load: polls that end in step would be renewed in step.
 		time.Sleep(time.Until(began.Add(g.Ramp * time.Duration(i) / time.Duration(g.Waiters))))
 		if _, err := w.conn.Write(w.polls[0]); err != nil {
 			return err
