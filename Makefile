@@ -41,7 +41,7 @@ WITHPG = bin/withpg --
 GOTEST = bin/gotest
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race fuzz model soak crash kills fleet herd idle memory shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 bench-compare interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
+.PHONY: help build run test test-modules race fuzz model soak crash kills fleet herd idle memory shuffle vectors bench bench-fences bench-reconcile bench-timers bench-brc104 bench-compare interop-deps lint fmt conformance compose-check clean tools check-go check-postgres
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,11 @@ run: check-go ## run a whole provider on this machine (overlayd dev)
 test: tools check-postgres ## run every test, with the race detector, on a private Postgres
 	$(WITHPG) $(GOTEST) -race -timeout 20m $(TESTFLAGS) $(PKG)
 	$(if $(filter ./...,$(PKG)),$(GO) run ./internal/house/cmd/conformance -race)
+	$(if $(filter ./...,$(PKG)),@echo "The tests of modules of their own (bench/compare) are run by make test-modules.")
+
+test-modules: check-go ## vet and test the modules of their own (bench/brc104, bench/compare; needs the network once)
+	cd bench/brc104 && $(GO) vet ./...
+	cd bench/compare && $(GO) vet ./... && $(GO) test -race -count=1 ./...
 
 race: tools check-postgres ## run every test again and again (RACECOUNT) on 1, 2 and 4 processors
 	$(WITHPG) $(GOTEST) -race -timeout 30m -cpu 1,2,4 -count $(RACECOUNT) $(TESTFLAGS) $(PKG)
