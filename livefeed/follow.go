@@ -10,31 +10,50 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Waiting says how who follows the end of the log waits for more of it.
+type Waiting int
+
+const (
+	// Here does not wait: it is told what is there now.
+	Here Waiting = iota
+	// Registered has a [Waiter] that was registered before the call, and will sleep on it when there is nothing: of what this process
+	// does not know yet the waiter will hear.
+	Registered
+	// Woken was woken by a Waiter that it registered before an earlier call, which had an answer up to this position.
+	Woken
+)
+
 // Follow is [Feed.Log] for who follows the end of the log: the same answer, from memory where the tail of the feed in this process
 // reaches. It is what the log said at an instant after the call began, which one statement asks for on behalf of everybody who
 // calls meanwhile; positions before the tail are read from the log itself.
 //
-// woken says that the caller was woken, by a [Waiter] that it registered before an earlier call with an answer up to this
-// position. Then an instant after that call is late enough if all that was announced is in it, and no statement is sent at all if
-// one is at hand that is less than a second old and has nothing due; a floor that another process raised since is met at the
-// next statement. A caller whose wait has ended otherwise says false, and is told what is there now.
+// For who waits an earlier instant is late enough if all that was announced is in it, and then no statement is sent at all: of
+// groups, if the instant is less than a second old and has nothing due; of none, if the caller is Registered, however old, since
+// an answer that it does not give claims nothing. A floor that another process raised since is met at the next statement.
 //
 // What q sees is told to others: it is a pool, or a connection outside a transaction.
-func (f *Feed) Follow(ctx context.Context, q Querier, l LogQuery, woken bool) (LogPage, error) {
+func (f *Feed) Follow(ctx context.Context, q Querier, l LogQuery, waiting Waiting) (LogPage, error) {
 	if err := l.check(); err != nil {
 		return LogPage{}, err
 	}
 	t, m := &f.tail, f.store.metrics
 	budget := f.store.cfg.ScanBytes
 	enough := uint64(0)
-	if woken {
-		// What woke the caller is announced: an answer without it would let the caller sleep on.
+	if waiting != Here {
 		era, published := f.hub.announced()
-		enough = max(l.After+1, published)
-		if at := t.latest(); at.broken >= era && at.head >= enough && !at.due && time.Since(at.at) < t.fresh {
-			if page, ok := t.page(at, l, budget); ok {
-				m.followed.WithLabelValues(f.name, "memory").Inc()
-				return page, nil
+		least := max(l.After, published)
+		if waiting == Woken {
+			// What woke the caller is announced: an answer without it would let the caller sleep on.
+			least = max(l.After+1, published)
+			enough = least
+		}
+		if at := t.latest(); at.broken >= era && at.head >= least {
+			fresh := !at.due && time.Since(at.at) < t.fresh
+			if fresh || waiting == Registered {
+				if page, ok := t.page(at, l, budget); ok && (fresh || len(page.Groups) == 0) {
+					m.followed.WithLabelValues(f.name, "memory").Inc()
+					return page, nil
+				}
 			}
 		}
 	}

@@ -18,9 +18,9 @@ import (
 func deaf(c *Config) { c.Backstop, c.NoListen = time.Hour, true }
 
 // follow reads on after a cut.
-func (n *node) follow(t *testing.T, f *Feed, after Cut, woken bool, selectors ...Selector) LogPage {
+func (n *node) follow(t *testing.T, f *Feed, after Cut, waiting Waiting, selectors ...Selector) LogPage {
 	t.Helper()
-	p, err := f.Follow(t.Context(), n.pool, LogQuery{After: after.W, AfterTag: after.Tag, Selectors: selectors, Limit: 10}, woken)
+	p, err := f.Follow(t.Context(), n.pool, LogQuery{After: after.W, AfterTag: after.Tag, Selectors: selectors, Limit: 10}, waiting)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestF20_WhatWokeIsInTheAnswer(t *testing.T) {
 	c := f.cut(t)
 	w := f.Watch(s)
 	defer w.Close()
-	if p := near.follow(t, f, c, false, s); len(p.Groups) != 0 {
+	if p := near.follow(t, f, c, Here, s); len(p.Groups) != 0 {
 		t.Fatalf("%+v", p)
 	}
 	f.mustAppend(t, group("near", put(1))) // the tail is fresh, and ahead of the follower
@@ -47,8 +47,45 @@ func TestF20_WhatWokeIsInTheAnswer(t *testing.T) {
 	silent(t, "a wake-up by what does not match", w.C())
 	f.hub.publish(0, 2, 2, announcement{everyone: true}) // as when there is too much to read
 	await(t, "the wake-up", w.C())
-	if p := near.follow(t, f, c, true, s); len(p.Groups) != 1 || p.Head != 2 {
+	if p := near.follow(t, f, c, Woken, s); len(p.Groups) != 1 || p.Head != 2 {
 		t.Errorf("a woken follower is told %+v", p)
+	}
+}
+
+// TestF20_WhoIsRegisteredSleepsWithoutAStatement: when what is known holds nothing for it, however old that is. What is not known
+// here wakes it; what is announced but not known is looked for, and what has become too old is not answered.
+func TestF20_WhoIsRegisteredSleepsWithoutAStatement(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	near, far := startStore(t, db, deaf), startStore(t, db)
+	f, g := near.ensure(t, "f"), far.ensure(t, "f")
+	c := f.cut(t)
+	near.follow(t, f, c, Here)
+	f.tail.fresh = 0 // all is old
+	g.mustAppend(t, group("1", put(1)))
+	looks := near.looked(f)
+	w := f.Watch()
+	defer w.Close()
+	if p := near.follow(t, f, c, Registered); len(p.Groups) != 0 || p.Head != 0 {
+		t.Errorf("one who is registered is told %+v", p)
+	}
+	if n := near.looked(f) - looks; n != 0 {
+		t.Errorf("it cost %v statements", n)
+	}
+	silent(t, "a wake-up by what nobody told of", w.C())
+	f.hub.publish(0, 1, 1, announcement{everyone: true})
+	await(t, "the wake-up", w.C())
+	if p := near.follow(t, f, c, Registered); len(p.Groups) != 1 {
+		t.Errorf("of what was announced one who registers is told %+v", p)
+	}
+	looks = near.looked(f)
+	if p := near.follow(t, f, c, Registered); len(p.Groups) != 1 || near.looked(f)-looks != 1 {
+		t.Errorf("of what is old one who registers is told %+v, by %v statements", p, near.looked(f)-looks)
+	}
+	f.tail.fresh = time.Hour
+	looks = near.looked(f)
+	if p := near.follow(t, f, c, Registered); len(p.Groups) != 1 || near.looked(f) != looks {
+		t.Errorf("of what is fresh one who registers is told %+v, by %v statements", p, near.looked(f)-looks)
 	}
 }
 
@@ -64,7 +101,7 @@ func TestF20_ABreakIsInTheAnswer(t *testing.T) {
 	c := f.cut(t)
 	w := f.Watch(AttributeSelector("n", "1"))
 	defer w.Close()
-	near.follow(t, f, c, false)
+	near.follow(t, f, c, Here)
 	pending := f.Submit(t.Context(), group("1", put(1)))
 	await(t, "the commit", late.reached)
 	if _, err := g.Rotate(t.Context(), "rotation-key-0123", Break, ""); err != nil {
@@ -78,7 +115,7 @@ func TestF20_ABreakIsInTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the wake-up", w.C())
-	if p := near.follow(t, f, c, true); p.Broken == 0 || p.Head != 1 {
+	if p := near.follow(t, f, c, Woken); p.Broken == 0 || p.Head != 1 {
 		t.Errorf("a woken follower is told %+v", p)
 	}
 }
@@ -102,7 +139,7 @@ func TestF20_TimeDoesNotRunBack(t *testing.T) {
 				if err := f.Advance(t.Context(), n.pool, told); err != nil {
 					t.Error(err)
 				}
-				if p := n.follow(t, f, old, false); p.Now != told {
+				if p := n.follow(t, f, old, Here); p.Now != told {
 					t.Errorf("time %d, want %d", p.Now, told)
 				}
 			}
@@ -110,12 +147,12 @@ func TestF20_TimeDoesNotRunBack(t *testing.T) {
 			if n.followed(f, source) != 1 {
 				t.Fatalf("nothing was %s", source)
 			}
-			if p := n.follow(t, f, c, true); p.Now < told || len(p.Groups) != 1 {
+			if p := n.follow(t, f, c, Woken); p.Now < told || len(p.Groups) != 1 {
 				t.Errorf("%d was told, and then %+v", told, p)
 			}
 			f.mustAppend(t, group("after", put(5)))
 			memory := n.followed(f, "memory")
-			if p := n.follow(t, f, c, true); p.Now < told || len(p.Groups) != 2 && source == "shared" {
+			if p := n.follow(t, f, c, Woken); p.Now < told || len(p.Groups) != 2 && source == "shared" {
 				t.Errorf("%d was told, and then %+v", told, p)
 			}
 			if source == "shared" && n.followed(f, "memory") != memory+1 {
@@ -137,14 +174,14 @@ func TestF20_WhatFallsDueLaterIsNotClaimed(t *testing.T) {
 	if err := f.Advance(t.Context(), n.pool, deadline); err != nil { // the database's clock gets there
 		t.Fatal(err)
 	}
-	p := n.follow(t, f, c, true)
+	p := n.follow(t, f, c, Woken)
 	if n.followed(f, "memory") != 1 || p.Due || p.Now >= deadline || len(p.Groups) != 1 {
 		t.Errorf("from memory: %+v", p)
 	}
-	if p := n.follow(t, f, c, false); !p.Due || p.Now < deadline {
+	if p := n.follow(t, f, c, Here); !p.Due || p.Now < deadline {
 		t.Errorf("not from memory: %+v", p)
 	}
-	if p := n.follow(t, f, c, true); !p.Due {
+	if p := n.follow(t, f, c, Woken); !p.Due {
 		t.Errorf("after it: %+v", p)
 	}
 }
@@ -158,12 +195,12 @@ func TestF20_AForgottenPositionDropsNothing(t *testing.T) {
 		f.mustAppend(t, group(fmt.Sprint(i), put(i)))
 	}
 	c := f.cut(t)
-	n.follow(t, f, c, false)
+	n.follow(t, f, c, Here)
 	f.compactAll(t, until(5))
 	life := f.tail.latest().life
-	for _, woken := range []bool{false, true} {
-		if _, err := f.Follow(t.Context(), n.pool, LogQuery{After: old.W, AfterTag: old.Tag, Limit: 10}, woken); CodeOf(err) != Reset {
-			t.Errorf("woken %v: %v", woken, err)
+	for _, waiting := range []Waiting{Here, Registered, Woken} {
+		if _, err := f.Follow(t.Context(), n.pool, LogQuery{After: old.W, AfterTag: old.Tag, Limit: 10}, waiting); CodeOf(err) != Reset {
+			t.Errorf("waiting %v: %v", waiting, err)
 		}
 	}
 	if f.tail.latest().life != life {
@@ -184,7 +221,7 @@ func TestF20_ALostAnswerIsFollowed(t *testing.T) {
 			c := f.cut(t)
 			w := f.Watch(s)
 			defer w.Close()
-			n.follow(t, f, c, false, s)
+			n.follow(t, f, c, Here, s)
 			lost := true
 			f.hooks.committed = func(uint64) error {
 				if !lost {
@@ -198,12 +235,12 @@ func TestF20_ALostAnswerIsFollowed(t *testing.T) {
 			}
 			r := f.mustAppend(t, group("1", put(1, attr("n", "1"))))
 			await(t, "the wake-up", w.C())
-			if p := n.follow(t, f, c, true, s); len(p.Groups) != 1 || p.Head != r.Sequence {
+			if p := n.follow(t, f, c, Woken, s); len(p.Groups) != 1 || p.Head != r.Sequence {
 				t.Errorf("%+v", p)
 			}
 			f.mustAppend(t, group("2", put(2, attr("n", "1"))))
 			await(t, "the wake-up", w.C())
-			if p := n.follow(t, f, c, true, s); len(p.Groups) != 2 || n.followed(f, "memory") == 0 {
+			if p := n.follow(t, f, c, Woken, s); len(p.Groups) != 2 || n.followed(f, "memory") == 0 {
 				t.Errorf("%+v", p)
 			}
 		})
@@ -222,13 +259,13 @@ func TestF20_TheTailKeepsUp(t *testing.T) {
 	c := f.cut(t)
 	w := f.Watch(s)
 	defer w.Close()
-	near.follow(t, f, c, false, s)
+	near.follow(t, f, c, Here, s)
 	for i := range 3 {
 		g.mustAppend(t, group(fmt.Sprint("far", i), put(10+i)))
 		testkit.Eventually(t, "the tail has it", func() bool { at := f.tail.latest(); return at.head == uint64(2*i+1) && at.epoch != "" })
 		f.mustAppend(t, group(fmt.Sprint("near", i), put(1, attr("n", "1"), beefOf(fmt.Sprint(i)))))
 		await(t, "the wake-up", w.C())
-		if p := near.follow(t, f, c, true, s); len(p.Groups) != i+1 || near.followed(f, "memory") != float64(i+1) {
+		if p := near.follow(t, f, c, Woken, s); len(p.Groups) != i+1 || near.followed(f, "memory") != float64(i+1) {
 			t.Errorf("%+v, %v from memory", p, near.followed(f, "memory"))
 		}
 	}
@@ -243,7 +280,7 @@ func TestF20_EveryPositionIsChecked(t *testing.T) {
 		f.mustAppend(t, group(fmt.Sprint(i), put(i)))
 		cuts = append(cuts, f.cut(t))
 	}
-	n.follow(t, f, cuts[0], false)
+	n.follow(t, f, cuts[0], Here)
 	block := pgtest.Conn(t, db)
 	for _, sql := range []string{`update feed_group set tag = '\x0102030405060708' where seq = 6`, "begin", "lock table feed_floor in access exclusive mode"} {
 		if _, err := block.Exec(t.Context(), sql); err != nil {
@@ -261,7 +298,7 @@ func TestF20_EveryPositionIsChecked(t *testing.T) {
 	}
 	ask := func(c Cut, want ErrorCode) {
 		wg.Go(func() {
-			if _, err := f.Follow(t.Context(), n.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, false); CodeOf(err) != want {
+			if _, err := f.Follow(t.Context(), n.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, Here); CodeOf(err) != want {
 				t.Errorf("after %d: %v", c.W, err)
 			}
 		})
@@ -315,8 +352,8 @@ func (w waiting) Done() <-chan struct{} {
 // begins or one who was woken by what is missing there.
 func TestF20_AnOlderAnswerIsNotShared(t *testing.T) {
 	t.Parallel()
-	for _, woken := range []bool{false, true} {
-		t.Run(fmt.Sprint("woken ", woken), func(t *testing.T) {
+	for how, called := range map[Waiting]string{Here: "one who begins", Registered: "one who is registered", Woken: "one who was woken"} {
+		t.Run(called, func(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
 			near, far := startStore(t, db, deaf), startStore(t, db)
@@ -324,26 +361,26 @@ func TestF20_AnOlderAnswerIsNotShared(t *testing.T) {
 			w := f.Watch()
 			defer w.Close()
 			c := f.cut(t)
-			near.follow(t, f, c, false)
+			near.follow(t, f, c, Here)
 			g.mustAppend(t, group("1", put(1)))
 			arrived := newGate(t)
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				p, err := f.Follow(t.Context(), slow{near.pool, arrived}, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, false)
+				p, err := f.Follow(t.Context(), slow{near.pool, arrived}, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, Here)
 				if err != nil || len(p.Groups) != 1 {
 					t.Errorf("the first is told %+v, %v", p, err)
 				}
 			})
 			await(t, "the answer", arrived.reached)
 			g.mustAppend(t, group("2", put(2)))
-			if woken {
+			if how != Here {
 				f.hub.publish(0, 1, 2, announcement{everyone: true})
 				await(t, "the wake-up", w.C())
 			}
 			begun := make(chan struct{})
 			ctx := waiting{t.Context(), sync.OnceFunc(func() { close(begun) })}
 			wg.Go(func() {
-				p, err := f.Follow(ctx, near.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, woken)
+				p, err := f.Follow(ctx, near.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, how)
 				if err != nil || len(p.Groups) != 2 {
 					t.Errorf("the second is told %+v, %v", p, err)
 				}
@@ -366,7 +403,7 @@ func TestF20_WhatIsOldIsAskedAgain(t *testing.T) {
 	f.mustAppend(t, group("1", put(1)))
 	for fresh, source := range map[time.Duration]string{time.Hour: "memory", -1: "shared"} {
 		f.tail.fresh = fresh
-		if p := n.follow(t, f, c, true); len(p.Groups) != 1 || n.followed(f, source) != 1 {
+		if p := n.follow(t, f, c, Woken); len(p.Groups) != 1 || n.followed(f, source) != 1 {
 			t.Errorf("%v: %+v, %v from %s", fresh, p, n.followed(f, source), source)
 		}
 	}
@@ -379,7 +416,7 @@ func TestF20_ALongLookIsOne(t *testing.T) {
 	near, far := startStore(t, db, deaf), startStore(t, db)
 	f, g := near.ensure(t, "f"), far.ensure(t, "f")
 	c := f.cut(t)
-	near.follow(t, f, c, false)
+	near.follow(t, f, c, Here)
 	w := f.Watch(AttributeSelector("n", "299"))
 	defer w.Close()
 	var pending []*Pending
@@ -392,7 +429,7 @@ func TestF20_ALongLookIsOne(t *testing.T) {
 		}
 	}
 	looks := near.looked(f)
-	p, err := f.Follow(t.Context(), near.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 400}, false)
+	p, err := f.Follow(t.Context(), near.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 400}, Here)
 	if err != nil || len(p.Groups) != 300 || p.Full || near.followed(f, "shared") != 2 || near.looked(f) != looks+2 {
 		t.Errorf("%d groups, %v, %v shared, %v looks", len(p.Groups), err, near.followed(f, "shared"), near.looked(f)-looks)
 	}

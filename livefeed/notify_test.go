@@ -85,7 +85,7 @@ func TestW2_AWakeUpWaitsForNoStatement(t *testing.T) {
 	defer one.Close()
 	defer other.Close()
 	defer all.Close()
-	near.follow(t, f, c, false, s)
+	near.follow(t, f, c, Here, s)
 	block := pgtest.Conn(t, db)
 	for _, sql := range []string{"begin", "lock table feed_floor in access exclusive mode"} { // every read asks for the floor
 		if _, err := block.Exec(t.Context(), sql); err != nil {
@@ -101,7 +101,7 @@ func TestW2_AWakeUpWaitsForNoStatement(t *testing.T) {
 	if _, err := block.Exec(t.Context(), "rollback"); err != nil {
 		t.Fatal(err)
 	}
-	if p := near.follow(t, f, c, true, s); len(p.Groups) != 2 {
+	if p := near.follow(t, f, c, Woken, s); len(p.Groups) != 2 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -179,7 +179,8 @@ func (m *tailModel) compare() {
 			}
 		}
 		m.same(l)
-		m.woken(l)
+		m.waiting(l, Registered)
+		m.waiting(l, Woken)
 	}
 }
 
@@ -187,7 +188,7 @@ func (m *tailModel) compare() {
 func (m *tailModel) same(l LogQuery) {
 	m.t.Helper()
 	for try := 0; ; try++ {
-		got, gotErr := m.f.Follow(m.t.Context(), m.n.pool, l, false)
+		got, gotErr := m.f.Follow(m.t.Context(), m.n.pool, l, Here)
 		want, wantErr := m.f.Log(m.t.Context(), m.n.pool, l)
 		if reflect.DeepEqual(got, want) && CodeOf(gotErr) == CodeOf(wantErr) && errors.Is(gotErr, ErrRewritten) == errors.Is(wantErr, ErrRewritten) {
 			return
@@ -198,10 +199,10 @@ func (m *tailModel) same(l LogQuery) {
 	}
 }
 
-// woken compares what a woken follower is told: what the log says up to the head that it is told of.
-func (m *tailModel) woken(l LogQuery) {
+// waiting compares what a follower is told who waits: what the log says up to the head that it is told of.
+func (m *tailModel) waiting(l LogQuery, waiting Waiting) {
 	m.t.Helper()
-	got, err := m.f.Follow(m.t.Context(), m.n.pool, l, true)
+	got, err := m.f.Follow(m.t.Context(), m.n.pool, l, waiting)
 	if err != nil {
 		m.same(l) // it was not from memory
 		return
@@ -226,7 +227,7 @@ func (m *tailModel) woken(l LogQuery) {
 		}
 		want.Head, want.HeadTag = got.Head, m.tags[got.Head]
 	}
-	if got.Head <= l.After && got.Head != want.Head || got.Now > want.Now {
+	if waiting == Woken && got.Head <= l.After && got.Head != want.Head || got.Now > want.Now {
 		m.t.Fatalf("%+v: head %d at %d of %d at %d", l, got.Head, got.Now, want.Head, want.Now)
 	}
 	// The moment is an earlier one.
@@ -282,8 +283,8 @@ func (f *Feed) followToEnd(t *testing.T, q Querier, tag [8]byte, selectors []Sel
 	poll := func() (ended bool) {
 		w := f.Watch(selectors...)
 		defer w.Close()
-		for woken := false; ; woken = true {
-			p, err := f.Follow(t.Context(), q, LogQuery{After: at, AfterTag: tag, Selectors: selectors, Limit: 5}, woken)
+		for waiting := Registered; ; waiting = Woken {
+			p, err := f.Follow(t.Context(), q, LogQuery{After: at, AfterTag: tag, Selectors: selectors, Limit: 5}, waiting)
 			if err != nil {
 				t.Error(err)
 				return true
@@ -322,7 +323,7 @@ func TestF20_OneStatementForAllWaiters(t *testing.T) {
 	s := attr("n", "1")
 	selectors := []Selector{AttributeSelector("n", "1")}
 	tag := f.start(t)
-	first, err := f.Follow(t.Context(), near.pool, LogQuery{AfterTag: tag, Selectors: selectors, Limit: 10}, false)
+	first, err := f.Follow(t.Context(), near.pool, LogQuery{AfterTag: tag, Selectors: selectors, Limit: 10}, Here)
 	if err != nil || len(first.Groups) != 0 {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -335,7 +336,7 @@ func TestF20_OneStatementForAllWaiters(t *testing.T) {
 			wg.Go(func() {
 				defer w.Close()
 				await(t, "the wake-up", w.C())
-				p, err := f.Follow(t.Context(), near.pool, LogQuery{After: c.W, AfterTag: c.Tag, Selectors: selectors, Limit: 10}, true)
+				p, err := f.Follow(t.Context(), near.pool, LogQuery{After: c.W, AfterTag: c.Tag, Selectors: selectors, Limit: 10}, Woken)
 				if err != nil || len(p.Groups) != 1 {
 					t.Errorf("%+v, %v", p, err)
 				}
@@ -363,7 +364,7 @@ func TestF20_ATimerThatIsDueIsNotOverlooked(t *testing.T) {
 	}
 	c := f.cut(t)
 	f.mustAppend(t, group("2", put(2)))
-	p, err := f.Follow(t.Context(), n.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, true)
+	p, err := f.Follow(t.Context(), n.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, Woken)
 	if err != nil || !p.Due || len(p.Groups) != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -373,7 +374,7 @@ func TestF20_ATimerThatIsDueIsNotOverlooked(t *testing.T) {
 	if _, err := f.Drain(t.Context(), p.Now, 10); err != nil {
 		t.Fatal(err)
 	}
-	p, err = f.Follow(t.Context(), n.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, true)
+	p, err = f.Follow(t.Context(), n.pool, LogQuery{After: c.W, AfterTag: c.Tag, Limit: 10}, Woken)
 	if err != nil || p.Due || len(p.Groups) != 2 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -407,7 +408,7 @@ func TestF20_ARewrittenLogIsNotServed(t *testing.T) {
 				f.mustAppend(t, group(fmt.Sprint(i), put(i)))
 			}
 			l := LogQuery{After: 5, AfterTag: groupTag(t, f, 5), Limit: 100}
-			want, err := f.Follow(t.Context(), n.pool, l, false)
+			want, err := f.Follow(t.Context(), n.pool, l, Here)
 			if err != nil || len(want.Groups) != 3 || n.followed(f, "shared") != 1 {
 				t.Fatalf("%+v, %v", want, err)
 			}
@@ -420,7 +421,7 @@ func TestF20_ARewrittenLogIsNotServed(t *testing.T) {
 			if _, err := db.Pool.Exec(t.Context(), damage); err != nil {
 				t.Fatal(err)
 			}
-			got, err := f.Follow(t.Context(), n.pool, l, false)
+			got, err := f.Follow(t.Context(), n.pool, l, Here)
 			direct, directErr := f.Log(t.Context(), n.pool, l)
 			if CodeOf(err) != CodeOf(directErr) || errors.Is(err, ErrRewritten) != errors.Is(directErr, ErrRewritten) || (err == nil) != (directErr == nil) {
 				t.Errorf("the tail says %+v, %v and the log %v", got, err, directErr)
@@ -430,7 +431,7 @@ func TestF20_ARewrittenLogIsNotServed(t *testing.T) {
 				t.Errorf("the tail says %+v and the log %+v", got, direct)
 			}
 			// What was found out holds for who is woken now, too.
-			woken, err := f.Follow(t.Context(), n.pool, l, true)
+			woken, err := f.Follow(t.Context(), n.pool, l, Woken)
 			if woken.Now = 0; CodeOf(err) != CodeOf(directErr) || (err == nil) != (directErr == nil) || !reflect.DeepEqual(woken, direct) {
 				t.Errorf("woken, the tail says %+v, %v and the log %+v, %v", woken, err, direct, directErr)
 			}
@@ -453,7 +454,7 @@ func TestF20_WhoGivesUpHoldsNobody(t *testing.T) {
 	held, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := f.Follow(held, n.pool, l, false)
+		_, err := f.Follow(held, n.pool, l, Here)
 		ended <- err
 	}()
 	waiting := func() (running, next bool) {
@@ -465,7 +466,7 @@ func TestF20_WhoGivesUpHoldsNobody(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			if p, err := f.Follow(t.Context(), n.pool, l, false); err != nil || len(p.Groups) != 1 {
+			if p, err := f.Follow(t.Context(), n.pool, l, Here); err != nil || len(p.Groups) != 1 {
 				t.Errorf("%+v, %v", p, err)
 			}
 		})

@@ -109,14 +109,14 @@ func BenchmarkWakeLatency(b *testing.B) {
 		w := f.Watch(selectors...)
 		defer w.Close()
 		l := LogQuery{After: c.W, AfterTag: c.Tag, Selectors: selectors, Limit: 256}
-		if p, err := f.Follow(b.Context(), near.pool, l, false); err != nil || len(p.Groups) != 0 {
+		if p, err := f.Follow(b.Context(), near.pool, l, Here); err != nil || len(p.Groups) != 0 {
 			b.Fatalf("%+v, %v", p, err)
 		}
 		got := make(chan [2]time.Time, 1)
 		go func() {
 			<-w.C()
 			awake := time.Now()
-			if p, err := f.Follow(b.Context(), near.pool, l, true); err != nil || len(p.Groups) != 1 {
+			if p, err := f.Follow(b.Context(), near.pool, l, Woken); err != nil || len(p.Groups) != 1 {
 				b.Errorf("%+v, %v", p, err)
 			}
 			got <- [2]time.Time{awake, time.Now()}

@@ -18,15 +18,18 @@ const (
 	// of a single question all are taken.
 	batchMost  = 256
 	batchItems = 4096
-	// batchesAtOnce is how many statements of one kind may be on their way: while one is answered the next is asked.
+	// batchesAtOnce is how many statements of one kind may be on their way. The second sets out when batchCrowd questions wait for the
+	// first, or when it takes longer than batchPatience: what few ask is cheaper in one statement than in two.
 	batchesAtOnce = 2
+	batchCrowd    = 64
+	batchPatience = 3 * time.Millisecond
 	// batchWithin bounds one statement. What is not answered by then is asked again one by one, each within its caller's own time.
 	batchWithin = 10 * time.Second
 )
 
-// batcher puts what several callers ask at the same moment to the database as one statement. There is no timer: who asks while
-// as many statements as may are on their way waits, and goes along with the next. Questions are taken when a connection is at
-// hand, before the statement is sent on it: so its snapshot lies after the moment at which each of its callers asked.
+// batcher puts what several callers ask at the same moment to the database as one statement. Nobody waits for company: who asks while
+// a statement is on its way goes along with the next. Questions are taken when a connection is at hand, before the
+// statement is sent on it: so its snapshot lies after the moment at which each of its callers asked.
 //
 // At most batchesAtOnce goroutines ask. Each ends when nobody waits, and gives a statement up once all who asked it have left. A
 // panic while they ask is of none of them: whoever asked meets it, or does not, when he asks by himself.
@@ -37,8 +40,8 @@ type batcher[Q, A any] struct {
 	send func(ctx context.Context, q livefeed.Querier, questions []Q) ([]A, error)
 	// items is how many things a question names; nil: none does.
 	items func(Q) int
-	// within bounds a statement; 0: batchWithin.
-	within time.Duration
+	// within bounds a statement; 0: batchWithin. After patience another sets out beside it; 0: batchPatience.
+	within, patience time.Duration
 	// sent and again are told of statements, by the number of their questions, and of questions that are asked one by one.
 	sent  func(questions int)
 	again func()
@@ -46,6 +49,7 @@ type batcher[Q, A any] struct {
 	mu      sync.Mutex
 	waiting []*asked[Q, A] // the longest first; those who left are among them
 	flying  int
+	late    int // of those who fly, whose statement takes longer than patience
 }
 
 // asked is a question on its way. It is guarded by batcher.mu, but for the channel, and for answer and err once that is closed.
@@ -73,10 +77,7 @@ func (b *batcher[Q, A]) ask(ctx context.Context, question Q) (answer A, err erro
 	a := &asked[Q, A]{question: question, told: make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, a)
-	if b.flying < batchesAtOnce {
-		b.flying++
-		go b.fly()
-	}
+	b.start()
 	b.mu.Unlock()
 	select {
 	case <-a.told:
@@ -111,6 +112,36 @@ func (b *batcher[Q, A]) leave(a *asked[Q, A]) {
 	a.question = nothing // it may wait for long until it is passed over
 }
 
+// start has one more statement set out if those who wait are to have one. The caller holds mu.
+func (b *batcher[Q, A]) start() {
+	if len(b.waiting) > 0 && b.flying < batchesAtOnce && (b.flying == b.late || len(b.waiting) >= batchCrowd) {
+		b.flying++
+		go b.fly()
+	}
+}
+
+// await has another statement set out if this one takes long; ended says that it has its answers.
+func (b *batcher[Q, A]) await() (ended func()) {
+	over, late := false, false // guarded by mu
+	timer := time.AfterFunc(cmp.Or(b.patience, batchPatience), func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !over {
+			late = true
+			b.late++
+			b.start()
+		}
+	})
+	return func() {
+		timer.Stop()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if over = true; late {
+			b.late--
+		}
+	}
+}
+
 // fly asks for whoever waits until nobody does.
 func (b *batcher[Q, A]) fly() {
 	for {
@@ -125,7 +156,9 @@ func (b *batcher[Q, A]) fly() {
 			return
 		}
 		b.mu.Unlock()
+		ended := b.await()
 		batch, answers, err := b.flown(ctx, f, batch)
+		ended()
 		cancel()
 		b.mu.Lock()
 		for i, a := range batch {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/internal/pgtest"
 	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
@@ -188,8 +189,8 @@ func TestA6_AStopLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for i := range 5 {
-		go func() { _, _ = n.try(ctx, readPath, readBody(b.Session, b.Cursor, wide)) }()
-		if i < batchesAtOnce { // alone in its statement
+		go func() { _, _ = n.try(ctx, readPath, readBody(b.Session, b.Cursor, wait(25_000))) }() // it arrives, and would sleep
+		if i < batchesAtOnce {                                                                   // alone in its statement
 			n.blocked(i + 1)
 		}
 	}
@@ -208,7 +209,7 @@ func TestA6_AStopLeavesNothing(t *testing.T) {
 }
 
 // TestA6_ARememberedSessionEndsElsewhere: a session that this node remembers ends at another one, or at its time. Its next read here
-// says so, each time.
+// says so, each time, whether it would find nothing, would sleep, finds a group at once, or finds its position compacted.
 func TestA6_ARememberedSessionEndsElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, end := range []struct {
@@ -239,13 +240,43 @@ func TestA6_ARememberedSessionEndsElsewhere(t *testing.T) {
 				t.Fatal("it is not remembered")
 			}
 			end.do(m, b)
-			for range 2 {
-				r := n.request(readPath, readBody(b.Session, b.Cursor, wide))
-				if end.want == "" {
-					r.batch(t)
-				} else {
+			if end.want != "" { // a poll is refused soon, not at its deadline
+				refused := make(chan reply, 1)
+				go func() {
+					r, err := n.try(t.Context(), readPath, readBody(b.Session, b.Cursor, wait(25_000)))
+					if err != nil {
+						t.Error(err)
+					}
+					refused <- r
+				}()
+				select {
+				case r := <-refused:
 					r.refused(t, end.want)
+				case <-time.After(20 * time.Second):
+					t.Fatal("the poll sleeps on")
 				}
+			}
+			reads := func() {
+				for _, l := range []wire.Limits{wide, wait(1), wait(25_000)} {
+					if l.WaitMs > 1 {
+						n.append(mint("after the end", 0).put(genre(0), "")) // known here
+					}
+					for range 2 {
+						r := n.request(readPath, readBody(b.Session, b.Cursor, l))
+						if end.want == "" {
+							r.batch(t)
+						} else {
+							r.refused(t, end.want)
+						}
+					}
+				}
+			}
+			reads()
+			if end.want != "" {
+				if _, err := n.provider.Retain(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				reads()
 			}
 		})
 	}
@@ -287,5 +318,68 @@ func TestA6_WhoLeavesAStatementHurtsNobody(t *testing.T) {
 	}
 	if got := n.metric("overlayd_lookup_gate_again_total", ""); got != 0 {
 		t.Fatalf("%v asked again", got)
+	}
+}
+
+// TestW5_FewShareAStatement: while one is on its way, few wait for its end; a second sets out for many, or when the first takes long.
+func TestW5_FewShareAStatement(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for name, c := range map[string]struct {
+		patience      time.Duration
+		second, third int // who ask after the first until a second statement sets out, and after that until all have an answer
+	}{
+		"many":  {time.Hour, batchCrowd, 5},
+		"late":  {time.Nanosecond, 1, 5},
+		"alone": {time.Hour, 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, goOn := make(chan int, batchesAtOnce+1), make(chan struct{})
+			b := &batcher[int, int]{pool: db.Pool, patience: c.patience, sent: func(int) {}, again: func() {},
+				send: func(_ context.Context, _ livefeed.Querier, questions []int) ([]int, error) {
+					begun <- len(questions)
+					<-goOn
+					return questions, nil
+				}}
+			var asking sync.WaitGroup
+			asked := 0
+			ask := func() {
+				n := asked
+				asked++
+				asking.Go(func() {
+					if got, err := b.ask(t.Context(), n); err != nil || got != n {
+						t.Errorf("%d: %d, %v", n, got, err)
+					}
+				})
+			}
+			ask()
+			if got := within(t, "the first statement", begun); got != 1 {
+				t.Fatalf("%d questions", got)
+			}
+			for range c.second {
+				ask()
+			}
+			if c.second > 0 {
+				if got := within(t, "the second statement", begun); got != c.second {
+					t.Fatalf("%d questions in the second, not %d", got, c.second)
+				}
+			}
+			for range c.third {
+				ask()
+			}
+			flying := min(1+c.second, batchesAtOnce)
+			testkit.Eventually(t, "the rest waits", func() bool { w, f := b.queued(); return w == c.third && f == flying })
+			close(goOn)
+			asking.Wait()
+			if got := within(t, "the next statement", begun); got != c.third {
+				t.Errorf("%d questions in the next, not %d", got, c.third)
+			}
+			testkit.Eventually(t, "nobody flies", func() bool { w, f := b.queued(); return w+f == 0 })
+			if b.mu.Lock(); b.late != 0 {
+				t.Errorf("%d are late", b.late)
+			}
+			b.mu.Unlock()
+		})
 	}
 }

@@ -53,10 +53,11 @@
 //
 // # A request
 //
-//	receive -> accept -> parse -> (fence | quotas, load) -> build -> gate -> seal -> gate -> write
+//	receive -> accept -> parse -> (fence | quotas, load) -> arrive -> build -> gate -> seal -> gate -> write
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
-// selection when it was well formed. Build reads the database and lays the body out whole. The gate is one uncached
+// selection when it was well formed. A session arrives when it is asked whether what it was promised still stands; a live read
+// that finds something at once, or after less than 20 ms of sleep, goes to the gate, which asks the same and more. Build reads the database and lays the body out whole. The gate is one uncached
 // statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it: it is
 // sent after everybody in it has asked, for at most 256 bodies, with at most two statements on their way, and what the bodies have
 // in common (feed, T, evidence) is looked up once. Seal signs for authenticated callers; public services have none. There is one
@@ -98,9 +99,10 @@
 //   - W1: a poll registers with the feed, then looks, then sleeps. For the end of its session it registers before it looks that up.
 //   - W2: a session that ends on one node wakes its polls on every node that hears of commits by notification; elsewhere they end at
 //     their deadlines, or with what they wait for. Either way the gate says how.
-//   - W5: a sleeping poll costs no statement. One that finds nothing costs two reads of the log and two gates (three when it is
-//     signed), one that finds a group one read, its evidence unless somebody was served it before, and as many gates; gates, loads
-//     and evidence of the same moment share statements.
+//   - W5: a sleeping poll costs no statement. One that finds nothing costs a read of the log, at its end, and two gates (three when
+//     it is signed); one that is woken the gates, and its evidence unless somebody was served it before; one that finds a group when
+//     it comes, or soon after, a gate less. What happened long ago or on another node may cost a read of the log. Gates, reads, loads and evidence of
+//     the same moment share statements.
 //   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
 //   - D1: what a request on a feed reads and writes is in the feed's database, and every node finds it there.
 //   - D2: a database that is away or hangs makes its own feeds unavailable; nothing of the others fails or waits for it.

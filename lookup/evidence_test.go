@@ -112,12 +112,18 @@ func TestW5_SessionsLoadedTogether(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	n.request(closePath, closeBody(jazz.Session))
-	if s, err = p.load(t.Context(), jazz.Session, digest(jazz.Session)); err != nil || s.state != stateClosed || s.id != jazz.Session {
+	if s, err = p.load(t.Context(), jazz.Session, digest(jazz.Session)); err != nil || s.asked || s.id != jazz.Session {
 		t.Fatalf("%+v, %v", s, err)
+	}
+	if r, ok := errors.AsType[*refusal](p.arrive(t.Context(), s)); !ok || r.public.Code != wire.Expired || s.state != stateClosed {
+		t.Fatalf("%v, %+v", r, s)
 	}
 	of = digest(jazz.Session)
 	if _, err := n.db.Pool.Exec(t.Context(), `delete from lookup_session where id = $1`, of[:]); err != nil {
 		t.Fatal(err)
+	}
+	if r, ok := errors.AsType[*refusal](p.arrive(t.Context(), &session{shard: p, digest: of, feed: s.feed})); !ok || r.public.Code != wire.ResetRequired {
+		t.Fatalf("%v", r)
 	}
 	for range 2 {
 		if s, err = p.load(t.Context(), jazz.Session, of); err != nil || s != nil {

@@ -136,7 +136,9 @@ func (p *shard) gate(ctx context.Context, s *session, disclosed, evidence []byte
 	if err != nil {
 		return gate{}, err
 	}
-	if g.state != 0 && g.expired {
+	if g.state == 0 {
+		p.sessions.drop(p.stored(s.digest))
+	} else if g.expired {
 		// An expiry once told stays told, whatever the clock does next.
 		if err := s.feed.Advance(ctx, p.pool, g.now); err != nil {
 			return gate{}, fmt.Errorf("lookup: keep the time: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/overlayd/overlayd/internal/canon"
 	"github.com/overlayd/overlayd/internal/pgtest"
 	"github.com/overlayd/overlayd/internal/wire"
+	"github.com/overlayd/overlayd/livefeed"
 )
 
 // writeGolden rewrites the expected bodies. What they freeze is a promise to every client that was ever served (BRC-194 s6): a
@@ -173,7 +174,7 @@ func (c *goldenCase) live(t *testing.T, n *node, s *session) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.provider.main.advance(t.Context(), s, at, selectors, false); err != nil {
+	if _, err := n.provider.main.advance(t.Context(), s, at, selectors, livefeed.Here); err != nil {
 		t.Fatal(err)
 	}
 	out, err := n.provider.main.finish(t.Context(), s, at, n.room())

@@ -73,10 +73,10 @@ func TestADatabaseThatHangsIsUnavailable(t *testing.T) {
 	t.Parallel()
 	db, way := through(t, pgtest.New(t))
 	n := start(t, setup{db: db})
-	n.provider.within = 300 * time.Millisecond
 	n.digest = n.manifest().Digest()
 	again := ask{id: newID()}.body()
 	b := n.open(ask{})
+	n.provider.within = 300 * time.Millisecond
 
 	way.mu.Lock()
 	for name, got := range map[string]reply{

@@ -41,14 +41,14 @@ func (p *shard) newTail(s *session, from position, limits wire.Limits) (*tail, *
 // advance reads the log from where the tail stands until the tail is full, the head is reached, or the budget is spent;
 // reached says that it was the head.
 //
-// Every timer that was due is in the log before the head counts as reached, within the drain budget (BRC-193 s8). Woken is
-// what [livefeed.Feed.Follow] means by it: the waiter told of something after where the tail stands.
-func (p *shard) advance(ctx context.Context, s *session, t *tail, selectors []livefeed.Selector, woken bool) (reached bool, err error) {
+// Every timer that was due is in the log before the head counts as reached, within the drain budget (BRC-193 s8), unless the
+// caller waits: it claims nothing yet.
+func (p *shard) advance(ctx context.Context, s *session, t *tail, selectors []livefeed.Selector, waiting livefeed.Waiting) (reached bool, err error) {
 	drained := false
-	for ; t.examined < scanBudget && !t.full; woken = false {
+	for ; t.examined < scanBudget && !t.full; waiting = livefeed.Here {
 		chunk, err := s.feed.Follow(ctx, p.pool, livefeed.LogQuery{
 			After: t.at.after, AfterTag: t.at.tag, Selectors: selectors, Limit: logChunk,
-		}, woken)
+		}, waiting)
 		if err != nil {
 			return false, p.suspect(ctx, s, t.at.after, t.at.tag, fmt.Errorf("lookup: read the log: %w", err))
 		}

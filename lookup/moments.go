@@ -15,6 +15,7 @@ const (
 	gateAnswered                     // its statement is answered, nobody told yet
 	beforeLastGate                   // a body is signed, the gate not yet asked again
 	beforeSleep                      // a poll has looked, found nothing and is about to sleep
+	arrivedAsleep                    // it has slept, and was asked whether its session still stands
 )
 
 // at lets a test stop the provider at a moment. In service nothing is installed.

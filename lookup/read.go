@@ -54,6 +54,11 @@ func (p *Provider) read(c echo.Context) error {
 		var b built
 		if at.live {
 			b, err = p.poll(ctx, in, s, at, limits, ended)
+			if err != nil && !s.asked {
+				if r, ok := errors.AsType[*refusal](p.arrive(ctx, s)); ok {
+					err = r // what was found wrong may be so because the session is over
+				}
+			}
 		} else {
 			b, err = p.nextPage(ctx, in, s, at, limits)
 		}
@@ -65,7 +70,7 @@ func (p *Provider) read(c echo.Context) error {
 }
 
 // resume finds the session and the position a Read names. A session or cursor that is not what it should be is always the
-// same reset-required (conformance row L9).
+// same reset-required (conformance row L9). Of a live read the session may not have arrived yet.
 func (p *shard) resume(ctx context.Context, in *inbound, message *wire.Read) (*session, position, error) {
 	digest, ok := p.sessionDigest(message.Session)
 	if !ok {
@@ -88,10 +93,12 @@ func (p *shard) resume(ctx context.Context, in *inbound, message *wire.Read) (*s
 	if len(in.body) > int(s.maxRequest) {
 		return nil, position{}, refuse(wire.Limited, textBody)
 	}
-	if r := s.ask().forRead(); r != nil {
-		return nil, position{}, r
-	}
 	at, ok := p.cursors.open(digest, s.epoch, message.Cursor)
+	if s.asked || !ok || !at.live {
+		if err := p.arrive(ctx, s); err != nil {
+			return nil, position{}, err
+		}
+	}
 	if !ok {
 		return nil, position{}, refuseReset(errors.New("the cursor was not made for this session"))
 	}
@@ -133,8 +140,9 @@ func (p *shard) suspect(ctx context.Context, s *session, sequence uint64, tag [8
 
 // poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
 // fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
-// min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and
-// none among the bodies being built. Ended is received from when the session has ended.
+// min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and none
+// among the bodies being built. Its session arrives when it has slept for arriveAfter: one that is woken before goes to the gate. Ended
+// is received from when the session has ended.
 func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits, ended <-chan struct{}) (built, error) {
 	t, r := p.newTail(s, from, limits)
 	if r != nil {
@@ -145,23 +153,26 @@ func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position
 		return built{}, err
 	}
 	if limits.WaitMs == 0 {
-		if _, err := p.advance(ctx, s, t, selectors, false); err != nil {
+		if _, err := p.advance(ctx, s, t, selectors, livefeed.Here); err != nil {
 			return built{}, err
 		}
 		return p.finish(ctx, s, t, &in.room)
 	}
 
-	wait := min(time.Duration(limits.WaitMs)*time.Millisecond, time.Duration(s.expiresAt-s.now)*time.Second)
-	until := in.arrived.Add(wait)
-	deadline := time.NewTimer(time.Until(until))
-	defer deadline.Stop()
+	until := in.arrived.Add(time.Duration(limits.WaitMs) * time.Millisecond)
+	if s.asked {
+		until = s.awake(in, until)
+	}
+	timer := time.NewTimer(s.nap(until))
+	defer timer.Stop()
 	waiter := s.feed.Watch(wakeOn(selectors)...)
 	defer func() { waiter.Close() }()
 	place := &place{places: p.quotas.waiters, who: in.client}
 	defer place.leave()
 
-	for woken, last, over := false, false, false; ; {
-		reached, err := p.advance(ctx, s, t, selectors, woken)
+	waiting := livefeed.Registered
+	for last, over := false, false; ; {
+		reached, err := p.advance(ctx, s, t, selectors, waiting)
 		if err != nil {
 			return built{}, err
 		}
@@ -178,18 +189,31 @@ func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position
 			waiter.Close()
 			waiter = s.feed.Watch(wakeOn(selectors)...)
 		}
-		woken = false
-		select {
-		case <-waiter.C():
-			woken = true
-		case <-deadline.C:
-			last = true
-		case <-p.stopping:
-			last = true
-		case <-ended: // the gate says how
-			over = true
-		case <-ctx.Done():
-			return built{}, context.Cause(ctx)
+		for waiting = livefeed.Registered; waiting == livefeed.Registered; {
+			waiting = livefeed.Here
+			select {
+			case <-waiter.C():
+				waiting = livefeed.Woken
+			case <-timer.C:
+				if s.asked || !time.Now().Before(until) {
+					last = true
+					break
+				}
+				err := p.arrive(ctx, s)
+				p.at(arrivedAsleep)
+				if err != nil {
+					return built{}, err
+				}
+				until = s.awake(in, until)
+				timer.Reset(s.nap(until))
+				waiting = livefeed.Registered
+			case <-p.stopping:
+				last = true
+			case <-ended: // the gate says how
+				over = true
+			case <-ctx.Done():
+				return built{}, context.Cause(ctx)
+			}
 		}
 		if err := in.slot.retake(ctx, until); err != nil {
 			return built{}, err
@@ -198,6 +222,25 @@ func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position
 			return p.finish(ctx, s, t, &in.room)
 		}
 	}
+}
+
+// arriveAfter is how long a poll may sleep before its session arrives. Where there is much to deliver it seldom gets to that.
+const arriveAfter = 20 * time.Millisecond
+
+// awake is when a poll of a session that has arrived ends: when it would, or when the session expires.
+func (s *session) awake(in *inbound, until time.Time) time.Time {
+	if expiry := in.arrived.Add(time.Duration(s.expiresAt-s.now) * time.Second); expiry.Before(until) {
+		return expiry
+	}
+	return until
+}
+
+// nap is how long a poll sleeps at most before there is something to do.
+func (s *session) nap(until time.Time) time.Duration {
+	if s.asked {
+		return time.Until(until)
+	}
+	return min(arriveAfter, time.Until(until))
 }
 
 // wakeOn is what a poll listens for: the posting that drives its reads, or every group.

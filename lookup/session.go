@@ -39,6 +39,7 @@ type session struct {
 	service     string
 	epoch       string
 	turn        uint64 // the feed's turn at open
+	asked       bool   // state, unbroken, granted and now were read for this request
 	unbroken    bool   // no break of the epoch since, when it was loaded
 	capability  string
 	w           uint64
@@ -99,20 +100,11 @@ const unbroken = `exists (select from feed f where f.id = s.feed_id and s.turn >
 const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)`
 
 // load finds the session of an id, along with whoever loads one at the same moment; nil when there is none. What is frozen is
-// read once: of a session that this node remembers only the gate is asked, which says all that may have changed.
+// read once: of a session that this node remembers nothing is read, and it has not been asked for what may have changed.
 func (p *shard) load(ctx context.Context, id string, digest [32]byte) (*session, error) {
 	if known, ok := p.sessions.get(p.stored(digest)); ok {
 		s := *known
-		s.id = id
-		g, err := p.gate(ctx, &s, nil, nil)
-		if err != nil {
-			return nil, err
-		}
-		if g.state == 0 {
-			p.sessions.drop(p.stored(digest))
-			return nil, nil
-		}
-		s.state, s.now, s.granted, s.unbroken = g.state, g.now, g.granted, !g.broken
+		s.id, s.asked = id, false
 		return &s, nil
 	}
 	l, err := p.loads.ask(ctx, digest)
@@ -121,8 +113,25 @@ func (p *shard) load(ctx context.Context, id string, digest [32]byte) (*session,
 	}
 	p.sessions.put(p.stored(digest), l.session, l.size)
 	s := *l.session
-	s.id = id
+	s.id, s.asked = id, true
 	return &s, nil
+}
+
+// arrive reads whether what the session was promised still stands, unless that was read for this request already, and returns how a
+// reader is told when it does not. A session whose body goes to the gate next need not arrive: its state, its grant and its epoch only
+// ever end, so whatever arriving would refuse the gate refuses.
+func (p *shard) arrive(ctx context.Context, s *session) error {
+	if !s.asked {
+		g, err := p.gate(ctx, s, nil, nil)
+		if err != nil {
+			return err
+		}
+		s.asked, s.state, s.now, s.granted, s.unbroken = true, g.state, g.now, g.granted, !g.broken
+	}
+	if r := s.ask().forRead(); r != nil {
+		return r
+	}
+	return nil
 }
 
 // loaded is a session as it was read, or why it cannot be served; neither when there is none.

@@ -158,7 +158,7 @@ func endsHere(t *testing.T, here, away, how string) {
 	back := sync.OnceFunc(comeBack)
 	defer back()
 	for _, b := range there[:many] {
-		go read(b, wide)
+		go read(b, wait(3000))
 	}
 	if how == standsStill {
 		gates := x.provider.homeOf(away).gates

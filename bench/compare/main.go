@@ -127,6 +127,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if o.shared > 1 {
 		subjects = append(subjects, &etcd{url: e.Line, bytes: o.bytes, shared: o.shared})
 	}
+	defer bench.CollectSeldom(os.Environ())()
 	r, err := bench.Compare(ctx, o.plan, append(subjects, &etcd{url: e.Line, bytes: o.bytes, shared: 1}), o.readers, o.rate)
 	if r == nil || !r.Measured() {
 		return errors.Join(err, errors.New("nothing was measured"))

@@ -245,6 +245,7 @@ func (f *benchFlags) run(ctx context.Context, e *env, measure func(context.Conte
 			return err
 		}
 	}
+	defer bench.CollectSeldom(e.environ)()
 	report, err := measure(ctx, s)
 	progress.end()
 	if report == nil || !report.Measured() {

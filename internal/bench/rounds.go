@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"strings"
 	"time"
 )
 
@@ -20,6 +22,22 @@ type Plan struct {
 // DefaultPlan is the plan of the command.
 func DefaultPlan() Plan {
 	return Plan{Rounds: 5, Time: 3 * time.Second, Count: 200, WarmUp: time.Second}
+}
+
+// generatorGC is GOGC of a process that generates a load: what it does for itself is to take little of the processors that it shares
+// with what it measures.
+const generatorGC = 400
+
+// CollectSeldom makes the garbage collector of this process a generator's, unless GOGC of its environment says otherwise, until back is
+// called.
+func CollectSeldom(environ []string) (back func()) {
+	for _, e := range environ {
+		if strings.HasPrefix(e, "GOGC=") {
+			return func() {}
+		}
+	}
+	was := debug.SetGCPercent(generatorGC)
+	return func() { debug.SetGCPercent(was) }
 }
 
 // Check says what is wrong with a plan.

@@ -8,6 +8,14 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
+// plain are the bytes of characters that stand for themselves in a string.
+var plain = func() (is [256]bool) {
+	for c := byte(0x20); c < utf8.RuneSelf; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
+
 // AppendCanonical appends the RFC 8785 form of v to dst.
 func (v Value) AppendCanonical(dst []byte) []byte {
 	switch x := v.v.(type) {
@@ -77,11 +85,11 @@ func AppendString(dst []byte, s string) []byte {
 	from := 0
 	for i := 0; i < len(s); {
 		c := s[i]
+		if plain[c] {
+			i++
+			continue
+		}
 		if c < utf8.RuneSelf {
-			if c >= 0x20 && c != '"' && c != '\\' {
-				i++
-				continue
-			}
 			dst = append(dst, s[from:i]...)
 			switch c {
 			case '"', '\\':

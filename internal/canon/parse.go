@@ -18,7 +18,10 @@ const (
 	MaxKeys     = 256     // members of one object
 )
 
-const maxPath = 256
+const (
+	maxPath  = 256
+	maxNames = 128 // names that a parse remembers
+)
 
 // Limits bounds one [Parse]. A zero field means the protocol's hard limit.
 type Limits struct {
@@ -69,6 +72,11 @@ func Parse(data []byte, lim Limits) (Value, error) {
 type parser struct {
 	dec *jsontext.Decoder
 	lim Limits
+
+	// Elements and members of the containers that are open, the innermost last: a container gets a slice of its own size when it ends.
+	elements []Value
+	members  []Member
+	names    map[string]string // member names, which recur
 }
 
 func (p *parser) value(depth int) (Value, error) {
@@ -97,44 +105,73 @@ func (p *parser) value(depth int) (Value, error) {
 }
 
 func (p *parser) array(depth int) (Value, error) {
-	var elements []Value
+	from := len(p.elements)
 	for p.dec.PeekKind() != jsontext.KindEndArray {
-		if len(elements) == p.lim.MaxElements {
+		if len(p.elements)-from == p.lim.MaxElements {
 			return Value{}, p.limited(reasonElements)
 		}
 		e, err := p.value(depth + 1)
 		if err != nil {
 			return Value{}, err
 		}
-		elements = append(elements, e)
+		p.elements = append(p.elements, e)
 	}
 	if _, err := p.dec.ReadToken(); err != nil {
 		return Value{}, p.syntax(err)
 	}
+	elements := append([]Value(nil), p.elements[from:]...)
+	clear(p.elements[from:])
+	p.elements = p.elements[:from]
 	return Value{v: elements}, nil
 }
 
 func (p *parser) object(depth int) (Value, error) {
-	var members []Member
+	from := len(p.members)
 	for p.dec.PeekKind() != jsontext.KindEndObject {
-		if len(members) == p.lim.MaxKeys {
+		if len(p.members)-from == p.lim.MaxKeys {
 			return Value{}, p.limited(reasonKeys)
 		}
-		name, err := p.dec.ReadToken()
+		name, err := p.name()
 		if err != nil {
-			return Value{}, p.syntax(err)
-		}
-		m := Member{Name: name.String()}
-		if m.Value, err = p.value(depth + 1); err != nil {
 			return Value{}, err
 		}
-		members = append(members, m)
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return Value{}, err
+		}
+		p.members = append(p.members, Member{Name: name, Value: v})
 	}
 	if _, err := p.dec.ReadToken(); err != nil {
 		return Value{}, p.syntax(err)
 	}
+	members := append([]Member(nil), p.members[from:]...)
+	clear(p.members[from:])
+	p.members = p.members[:from]
 	sortMembers(members)
 	return Value{v: members}, nil
+}
+
+// name reads a member's name. One that was met before is not made again.
+func (p *parser) name() (string, error) {
+	raw, err := p.dec.ReadValue()
+	if err != nil {
+		return "", p.syntax(err)
+	}
+	if known, ok := p.names[string(raw)]; ok {
+		return known, nil
+	}
+	text, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
+		return "", p.syntax(err)
+	}
+	if p.names == nil {
+		p.names = make(map[string]string, 32)
+	}
+	name := string(text)
+	if len(p.names) < maxNames {
+		p.names[string(raw)] = name
+	}
+	return name, nil
 }
 
 // number takes the nearest double of a token the decoder has found to be a
