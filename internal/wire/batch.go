@@ -144,7 +144,7 @@ func ParseBatch(body []byte) (*Batch, error) {
 	r.version(root)
 	b := &Batch{
 		Session:          r.str(root, "session", MaxString),
-		Scope:            r.scope(r.get(root, "scope"), nil),
+		Scope:            r.scope(r.get(root, "scope")),
 		Phase:            r.str(root, "phase", MaxString),
 		Cursor:           r.str(root, "cursor", MaxString),
 		SnapshotComplete: r.boolean(root, "snapshotComplete"),
@@ -157,7 +157,7 @@ func ParseBatch(body []byte) (*Batch, error) {
 	b.Extensions, b.Critical = r.extensions(root)
 	if r.fault == nil {
 		r.boundary(b)
-		r.groups(b, r.array(root, "groups", MaxObservations), len(body))
+		r.groups(b, r.get(root, "scope"), r.array(root, "groups", MaxObservations), len(body))
 	}
 	if r.fault == nil && int64(len(body)) > int64(b.Limits.MaxBytes) {
 		r.limited("the batch", "is larger than the limit it states")
@@ -186,7 +186,7 @@ func (r *reader) boundary(b *Batch) {
 
 // groups reads all groups. The canonical observations share one buffer: their
 // sum is at most a small multiple of the body.
-func (r *reader) groups(b *Batch, elements []canon.Value, size int) {
+func (r *reader) groups(b *Batch, scope canon.Value, elements []canon.Value, size int) {
 	b.Groups = make([]Group, 0, len(elements))
 	buf := make([]byte, 0, size)
 	groupIDs := make(map[string]struct{}, len(elements))
@@ -212,7 +212,7 @@ func (r *reader) groups(b *Batch, elements []canon.Value, size int) {
 		items := r.array(e, "observations", MaxObservations)
 		g.Observations = make([]Observation, 0, len(items))
 		for _, item := range items {
-			o := r.observation(item, &b.Scope)
+			o := r.observation(item, &b.Scope, scope)
 			if r.fault != nil {
 				return
 			}
@@ -236,11 +236,9 @@ func (r *reader) groups(b *Batch, elements []canon.Value, size int) {
 	}
 }
 
-// scope reads a Scope. When it equals known, known's strings are reused, so
-// that a thousand observations share one.
-func (r *reader) scope(o canon.Value, known *Scope) Scope {
+func (r *reader) scope(o canon.Value) Scope {
 	r.closed(o, "scope", "chain", "provider", "service", "queryDigest", "rulesDigest", "access", "epoch")
-	s := Scope{
+	return Scope{
 		Chain:       r.chain(o),
 		Provider:    r.str(o, "provider", MaxString),
 		Service:     r.str(o, "service", MaxString),
@@ -249,20 +247,18 @@ func (r *reader) scope(o canon.Value, known *Scope) Scope {
 		Access:      r.str(o, "access", MaxString),
 		Epoch:       r.str(o, "epoch", MaxString),
 	}
-	if known != nil && s == *known {
-		return *known
-	}
-	return s
 }
 
-func (r *reader) observation(o canon.Value, batch *Scope) Observation {
+// observation reads an observation of a batch, whose scope it must have: all observations share it.
+func (r *reader) observation(o canon.Value, batch *Scope, scope canon.Value) Observation {
 	r.closed(o, "an observation", "id", "scope", "kind", "payload", "extensions?", "critical?")
 	out := Observation{
 		ID:    r.str(o, "id", MaxString),
-		Scope: r.scope(r.get(o, "scope"), batch),
+		Scope: *batch,
 		Kind:  r.str(o, "kind", MaxString),
 	}
-	if r.fault == nil && out.Scope != *batch {
+	if s := r.get(o, "scope"); !s.Equal(scope) {
+		r.scope(s) // it may be none at all
 		r.invalid("scope", "of an observation is not the batch's")
 	}
 	out.Extensions, out.Critical = r.extensions(o)
