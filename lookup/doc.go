@@ -57,7 +57,7 @@
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
 // selection when it was well formed. A session arrives when it is asked whether what it was promised still stands; a live read
-// that finds something at once, or after less than 20 ms of sleep, goes to the gate, which asks the same and more. Build reads the database and lays the body out whole. The gate is one uncached
+// that finds something at once, or after less than 50 ms of sleep, goes to the gate, which asks the same and more. Build reads the database and lays the body out whole. The gate is one uncached
 // statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it: it is
 // sent after everybody in it has asked, for at most 256 bodies, with at most two statements on their way, and what the bodies have
 // in common (feed, T, evidence) is looked up once. Seal signs for authenticated callers; public services have none. There is one

@@ -225,7 +225,7 @@ func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position
 }
 
 // arriveAfter is how long a poll may sleep before its session arrives. Where there is much to deliver it seldom gets to that.
-const arriveAfter = 20 * time.Millisecond
+const arriveAfter = 50 * time.Millisecond
 
 // awake is when a poll of a session that has arrived ends: when it would, or when the session expires.
 func (s *session) awake(in *inbound, until time.Time) time.Time {

@@ -20,6 +20,7 @@ const (
 
 const (
 	maxPath  = 256
+	fewNames = 32  // a text with fewer names is parsed sooner without remembering any
 	maxNames = 128 // names that a parse remembers
 )
 
@@ -76,7 +77,8 @@ type parser struct {
 	// Elements and members of the containers that are open, the innermost last: a container gets a slice of its own size when it ends.
 	elements []Value
 	members  []Member
-	names    map[string]string // member names, which recur
+	names    map[string]string // member names, which recur in a long text; nil before there were fewNames
+	named    int               // names so far
 }
 
 func (p *parser) value(depth int) (Value, error) {
@@ -157,6 +159,7 @@ func (p *parser) name() (string, error) {
 	if err != nil {
 		return "", p.syntax(err)
 	}
+	p.named++
 	if known, ok := p.names[string(raw)]; ok {
 		return known, nil
 	}
@@ -164,13 +167,14 @@ func (p *parser) name() (string, error) {
 	if err != nil {
 		return "", p.syntax(err)
 	}
-	if p.names == nil {
-		p.names = make(map[string]string, 32)
-	}
 	name := string(text)
-	if len(p.names) < maxNames {
-		p.names[string(raw)] = name
+	switch {
+	case p.named < fewNames || len(p.names) == maxNames:
+		return name, nil
+	case p.names == nil:
+		p.names = make(map[string]string, fewNames)
 	}
+	p.names[string(raw)] = name
 	return name, nil
 }
 

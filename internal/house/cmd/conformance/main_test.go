@@ -25,8 +25,8 @@ func TestCompareFindsWhatOneSideLacks(t *testing.T) {
 	for name, content := range map[string]string{
 		"a_test.go":       "package a\nimport \"testing\"\nfunc TestBoth(t *testing.T) {}\nfunc TestSource(t *testing.T) {}\n",
 		"a_plan9_test.go": "package a\nimport \"testing\"\nfunc TestElsewhere(t *testing.T) {}\n",
-		"own/go.mod":         "module own\n",
-		"own/a/a_test.go":    "package a\nimport \"testing\"\nfunc TestOfItsOwnModule(t *testing.T) {}\n",
+		"own/go.mod":      "module own\n",
+		"own/a/a_test.go": "package a\nimport \"testing\"\nfunc TestOfItsOwnModule(t *testing.T) {}\n",
 	} {
 		name = filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
