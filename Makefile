@@ -100,8 +100,8 @@ shuffle: check-go ## verify 1000 random histories in 20 orders of work each, wit
 vectors: check-go ## write testvectors/reconcile anew
 	$(GO) run ./internal/sample/cmd/vectors -w
 
-bench: tools check-postgres ## run the benchmarks
-	$(WITHPG) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
+bench: tools check-postgres ## run the benchmarks, on a private Postgres that flushes its commits
+	bin/withpg -durable -- $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(TESTFLAGS) $(PKG)
 
 bench-fences: tools check-postgres ## compare Opens beside 0, 1 M and 10 M fences: the buffers they touch may not grow
 	$(WITHPG) $(GO) test -run '^$$' -bench OpenFences -benchtime 1x -timeout 60m ./lookup -args -fences 10000000

@@ -33,7 +33,7 @@
 //
 // # Non-goals
 //
-// Durability (fsync is off in private servers), sharing rows between tests, and use outside tests. This package imports no
+// Durability (fsync is off in private servers, unless a command asks for it), sharing rows between tests, and use outside tests. This package imports no
 // package of the product above internal/schema and internal/localpg;
 // of those for tests it imports internal/testkit.
 package pgtest

@@ -27,7 +27,7 @@ const (
 var private = sync.OnceValues(func() (*Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return StartServer(ctx)
+	return StartServer(ctx, Fast)
 })
 
 // serverURL is the given server, or the private one.
@@ -61,9 +61,19 @@ type Server struct {
 	remove *exec.Cmd // removes the folder then
 }
 
+// Durability is what commits of a private server are worth.
+type Durability bool
+
+const (
+	// Fast commits are lost with the machine: fsync is off. That is for tests.
+	Fast Durability = false
+	// Durable commits are flushed, as those of a server in service are. That is for figures.
+	Durable Durability = true
+)
+
 // StartServer starts a server in a new temporary folder. Both are gone soon after this process at the latest, however it
 // ends. It is for cmd/withpg; tests have New.
-func StartServer(ctx context.Context) (_ *Server, err error) {
+func StartServer(ctx context.Context, durability Durability) (_ *Server, err error) {
 	sweep(ctx, os.TempDir())
 	folder, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
@@ -87,7 +97,7 @@ func StartServer(ctx context.Context) (_ *Server, err error) {
 		Data:           folder,
 		Database:       "postgres",
 		MaxConnections: maxConnections,
-		Fast:           true,
+		Fast:           durability == Fast,
 		Cache:          cache,
 	})
 	if err != nil {

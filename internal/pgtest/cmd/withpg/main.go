@@ -14,15 +14,18 @@ import (
 )
 
 func main() {
-	args := os.Args[1:]
+	args, durability := os.Args[1:], pgtest.Fast
+	if len(args) > 0 && args[0] == "-durable" {
+		args, durability = args[1:], pgtest.Durable
+	}
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		fmt.Fprintln(os.Stderr, "usage: withpg -- COMMAND [ARGUMENT]...")
+		fmt.Fprintln(os.Stderr, "usage: withpg [-durable] -- COMMAND [ARGUMENT]...")
 		os.Exit(2)
 	}
-	code, err := run(args)
+	code, err := run(args, durability)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "withpg: %v\n", err)
 		code = max(code, 1)
@@ -31,7 +34,7 @@ func main() {
 }
 
 // run returns the exit code of the command, and an error for what withpg itself could not do.
-func run(args []string) (code int, err error) {
+func run(args []string, durability pgtest.Durability) (code int, err error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
@@ -50,7 +53,7 @@ func run(args []string) (code int, err error) {
 			case <-started:
 			}
 		}()
-		server, err := pgtest.StartServer(early)
+		server, err := pgtest.StartServer(early, durability)
 		close(started)
 		if err != nil {
 			return 1, err

@@ -101,6 +101,42 @@ func TestRunsWithAServerAndLeavesNothing(t *testing.T) {
 	w.nothingLeft(t)
 }
 
+func TestCommitsAreFlushedWhenAsked(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{"off": nil, "on": {"-durable"}} {
+		w := newWithpg(t, "", append(args, "--", "sh", "-c", `echo "$`+pgtest.EnvURL+`"; read line`)...)
+		in, err := w.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := w.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Start(); err != nil {
+			t.Fatal(err)
+		}
+		url, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatalf("the command said nothing: %v %s", err, &w.errs)
+		}
+		conn, err := pgx.Connect(t.Context(), strings.TrimSpace(url))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, setting := range []string{"fsync", "full_page_writes"} {
+			var is string
+			if err := conn.QueryRow(t.Context(), `select current_setting($1)`, setting).Scan(&is); err != nil || is != want {
+				t.Errorf("%v: %s is %s, want %s (%v)", args, setting, is, want, err)
+			}
+		}
+		_ = conn.Close(t.Context())
+		_ = in.Close()
+		_ = w.Wait() // sh tells that there was no line
+		w.nothingLeft(t)
+	}
+}
+
 func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
