@@ -28,16 +28,20 @@ func (p *Provider) read(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), p.within)
 	defer cancel()
 	out, err := p.beginRead(ctx, c, v, r)
-	if errors.Is(err, errAsleep) {
+	for lot := parking.From(c.Request().Context()); errors.Is(err, errAsleep); out, err = v.wake(ctx) {
+		if lot == nil {
+			v.sleep(ctx.Done())
+			continue
+		}
+		if !v.doze(ctx.Done(), p.dozing) {
+			continue
+		}
 		v.settle()
-		lot := parking.From(c.Request().Context())
-		if parked = lot != nil && lot.Park(c.Response().Writer, c.Request(), v.keep); parked {
+		if parked = lot.Park(c.Response().Writer, c.Request(), v.keep); parked {
 			return nil
 		}
-		for errors.Is(err, errAsleep) {
-			v.sleep(ctx.Done())
-			out, err = v.wake(ctx)
-		}
+		lot = nil
+		v.sleep(ctx.Done())
 	}
 	v.leave()
 	return p.conclude(ctx, c.Response(), c.Request(), in, out, err)

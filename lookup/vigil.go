@@ -60,7 +60,7 @@ func (v *vigil) begin(ctx context.Context, from position, limits wire.Limits) (a
 	}
 	wait := min(time.Duration(limits.WaitMs)*time.Millisecond, time.Duration(s.expiresAt-s.now)*time.Second)
 	v.until = v.in.arrived.Add(wait)
-	v.deadline = time.NewTimer(min(time.Until(v.until), time.Until(v.in.arrived.Add(p.within))))
+	v.deadline = time.NewTimer(v.remaining())
 	v.waiter = s.feed.Watch(wakeOn(v.selectors)...)
 	v.place = place{places: p.quotas.waiters, who: v.in.client}
 	return v.look(ctx)
@@ -97,6 +97,34 @@ func (v *vigil) answer(b built, err error) (answer, error) {
 		return answer{}, err
 	}
 	return answer{status: http.StatusOK, built: b, session: v.s, refusal: gate.forRead}, nil
+}
+
+// remaining is how long the poll may sleep from now.
+func (v *vigil) remaining() time.Duration {
+	return min(time.Until(v.until), time.Until(v.in.arrived.Add(v.p.within)))
+}
+
+// parkAfter is how long a poll sleeps where it is before it is parked: what is woken soon, on a busy feed, is not worth the goroutines
+// and the buffers that its connection then needs anew.
+const parkAfter = 250 * time.Millisecond
+
+// doze sleeps for a while, or until something happens; whole says that nothing has happened.
+func (v *vigil) doze(gone <-chan struct{}, while time.Duration) (whole bool) {
+	if while < v.remaining() {
+		v.deadline.Reset(while)
+	}
+	v.sleep(gone)
+	if remaining := v.remaining(); v.last && remaining > 0 {
+		select {
+		case <-v.p.stopping:
+			return false
+		default:
+		}
+		v.last = false
+		v.deadline.Reset(remaining)
+		return true
+	}
+	return false
 }
 
 // sleep sleeps until something happens. Nothing is under it on the stack that a parked poll would not need.
