@@ -17,7 +17,7 @@ import (
 const (
 	DefaultSessionTTL = time.Hour
 	MaxSessionTTL     = 24 * time.Hour
-	DefaultPeers      = 4096
+	DefaultPeers      = 10240
 )
 
 // Config is what a Server needs. Key and Sessions are required.
@@ -29,7 +29,7 @@ type Config struct {
 	// SessionTTL is the life of a session, up to MaxSessionTTL. Zero means DefaultSessionTTL. A session is no permission: what
 	// its peer may do is judged at every request.
 	SessionTTL time.Duration
-	// Peers is how many proven identities stay ready, up to 6 kB each. Zero means DefaultPeers. Verifying a request of one that
+	// Peers is how many proven identities stay ready, up to 2.5 kB each. Zero means DefaultPeers. Verifying a request of one that
 	// is not ready costs three times as much.
 	Peers int
 	// Replay refuses requests seen before. Nil means a MemoryGuard with its defaults.

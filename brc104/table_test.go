@@ -65,7 +65,7 @@ func TestB9_TablesMultiplyLikeTheLibrary(t *testing.T) {
 func TestB9_Digits(t *testing.T) {
 	t.Parallel()
 	r := random(10)
-	limbsToTry := []uint32{0, 1, 2, 15, 16, 17, 31, 32, 1<<31 - 1, 1 << 31, 1<<32 - 1, 0xaaaaaaaa, 0x55555555}
+	limbsToTry := []uint32{0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 1<<31 - 1, 1 << 31, 1<<32 - 1, 0xaaaaaaaa, 0x55555555}
 	for range 100_000 {
 		limbsToTry = append(limbsToTry, r.Uint32())
 	}
@@ -77,7 +77,7 @@ func TestB9_Digits(t *testing.T) {
 			if d == 0 {
 				continue
 			}
-			if d&1 == 0 || d > 15 || d < -15 || n-last < width && n != limbBits {
+			if d&1 == 0 || d > 2*oddMultiples-1 || d < 1-2*oddMultiples || n-last < width && n != limbBits {
 				t.Fatalf("%08x: digit %d at %d, the last one at %d", limb, d, n, last)
 			}
 			sum, last = sum+int64(d)<<n, n

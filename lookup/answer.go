@@ -45,9 +45,15 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.Context) (answer, error)) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), p.within)
 	defer cancel()
+	defer in.room.leave(false) // of a build that panics
+	out, err := build(ctx)
+	return p.conclude(ctx, c.Response(), c.Request(), in, out, err)
+}
+
+// conclude is what respond does with what was built. r is nil when nothing of the request is left to be read.
+func (p *Provider) conclude(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inbound, out answer, err error) error {
 	taken := false
 	defer func() { in.room.leave(taken) }()
-	out, err := build(ctx)
 	if err == nil {
 		err = p.pass(ctx, &out)
 	}
@@ -58,17 +64,17 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 		}
 		out = p.refused(in, err)
 	}
-	p.headers(c, in)
+	p.headers(w.Header(), in)
 	if in.seal != nil {
-		if out, err = p.sealed(ctx, c, in, out); err != nil {
+		if out, err = p.sealed(ctx, w.Header(), in, out); err != nil {
 			return err
 		}
 	}
 	failpoint.Hit(failpoint.BeforeSend)
-	if in.body == nil {
-		drain(c)
+	if r != nil && in.body == nil {
+		drain(w, r)
 	}
-	if err := p.write(c, out); err != nil {
+	if err := p.write(w, r != nil && r.Method == http.MethodHead, out); err != nil {
 		return err
 	}
 	taken = true
@@ -76,8 +82,8 @@ func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.C
 }
 
 // sealed signs an answer and asks the gate once more, since signing takes time; a refusal is signed in its place.
-func (p *Provider) sealed(ctx context.Context, c echo.Context, in *inbound, out answer) (answer, error) {
-	if err := in.seal(c.Response().Header(), out.status, out.body); err != nil {
+func (p *Provider) sealed(ctx context.Context, h http.Header, in *inbound, out answer) (answer, error) {
+	if err := in.seal(h, out.status, out.body); err != nil {
 		return out, err
 	}
 	if out.session != nil {
@@ -88,7 +94,7 @@ func (p *Provider) sealed(ctx context.Context, c echo.Context, in *inbound, out 
 		return out, nil
 	}
 	out = p.refused(in, err)
-	return out, in.seal(c.Response().Header(), out.status, out.body)
+	return out, in.seal(h, out.status, out.body)
 }
 
 // pass asks the gate whether an answer may still be sent.
@@ -147,8 +153,7 @@ var (
 )
 
 // headers sets what every response carries, errors included (BRC-193 s8, BRC-194 s1).
-func (p *Provider) headers(c echo.Context, in *inbound) {
-	h := c.Response().Header()
+func (p *Provider) headers(h http.Header, in *inbound) {
 	h[echo.HeaderCacheControl] = privately
 	h[echo.HeaderVary] = vary
 	if len(p.origins) > 0 {
@@ -180,30 +185,33 @@ const (
 
 // drain takes in a body that was refused unread. A connection closed on a peer that still sends is reset, and the refusal is
 // lost with it. More than drainBytes, announced, is not waited for, nor is what the peer holds back until it is asked to go on.
-func drain(c echo.Context) {
-	r := c.Request()
+func drain(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.ContentLength > drainBytes || r.Header.Get("Expect") != "" {
 		return
 	}
 	// An error means a writer without deadlines of its own, which is not a server's.
-	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(drainWithin))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainWithin))
 	_, _ = io.CopyN(io.Discard, r.Body, drainBytes) // what the peer does not send, it does not send
 }
 
 // write sends a whole body, as long as its peer takes it fast enough.
-func (p *Provider) write(c echo.Context, out answer) error {
-	h := c.Response().Header()
+func (p *Provider) write(w http.ResponseWriter, head bool, out answer) error {
+	h := w.Header()
 	h.Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	h.Set(echo.HeaderContentLength, strconv.Itoa(len(out.body)))
-	c.Response().WriteHeader(out.status)
-	if c.Request().Method == http.MethodHead {
+	w.WriteHeader(out.status)
+	if head {
 		return nil
 	}
 	// An error of a deadline means a writer without any, which is not a server's. Echo's own writer hides the errors of Flush, and
 	// panics where there is none.
-	control := http.NewResponseController(c.Response().Writer)
+	direct := w
+	if e, ok := w.(*echo.Response); ok {
+		direct = e.Writer
+	}
+	control := http.NewResponseController(direct)
 	_ = control.SetWriteDeadline(time.Now().Add(p.writeWithin(len(out.body))))
-	if _, err := c.Response().Write(out.body); err != nil {
+	if _, err := w.Write(out.body); err != nil {
 		return err
 	}
 	if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {

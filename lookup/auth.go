@@ -166,7 +166,7 @@ func (p *Provider) handshake(c echo.Context) error {
 			return answer{}, refuse(wire.Limited, textHeaders)
 		})
 	}
-	p.headers(c, in)
+	p.headers(c.Response().Header(), in)
 	p.auth.Handshake(c.Response(), c.Request())
 	return nil
 }

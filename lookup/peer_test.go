@@ -30,6 +30,9 @@ func serve(t *testing.T, n *node, config httpserve.Config) (address string, end 
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	config.Name, config.Addr = "public", "127.0.0.1:0"
+	if n.provider.dozing == parkAfter {
+		n.provider.dozing = 0 // nothing that is tested here happens to wait for it
+	}
 	server, err := httpserve.Listen(ctx, config)
 	if err != nil {
 		t.Fatal(err)

@@ -127,6 +127,7 @@ type Provider struct {
 	pause    atomic.Pointer[func(moment)] // tests only
 	within   time.Duration                // answerWithin, but for tests
 	grace    time.Duration                // writeGrace, but for tests
+	dozing   time.Duration                // parkAfter, but for tests
 	stop     sync.Once
 	stopping chan struct{} // closed by Stop
 }
@@ -138,7 +139,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service),
 		homes: make(map[string]*shard), born: make(map[string]*shard), served: make(map[string]*shard),
-		within: answerWithin, grace: writeGrace, closing: newClosing(), stopping: make(chan struct{}),
+		within: answerWithin, grace: writeGrace, dozing: parkAfter, closing: newClosing(), stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")

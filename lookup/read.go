@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/overlayd/overlayd/internal/failpoint"
+	"github.com/overlayd/overlayd/internal/parking"
 	"github.com/overlayd/overlayd/internal/wire"
 	"github.com/overlayd/overlayd/livefeed"
 )
@@ -18,55 +17,87 @@ import (
 // client asked to (BRC-193 s2, s4).
 func (p *Provider) read(c echo.Context) error {
 	in, r := p.receive(c, "read", http.MethodPost)
-	return p.respond(c, in, func(ctx context.Context) (answer, error) {
-		if r != nil {
-			return answer{}, r
+	v := &vigil{in: in}
+	parked := false
+	defer func() {
+		if !parked {
+			v.leave()
+			in.room.leave(false)
 		}
-		if r := p.accept(c, in); r != nil {
-			return answer{}, r
-		}
-		message, r := parsed(wire.ParseRead(in.body))
-		if r != nil {
-			return answer{}, r
-		}
-		p := p.bearing(message.Session) // the rest is done where the session lives
-		if p == nil {
-			return answer{}, refuseReset(errors.New("no session of this kind or database has that id"))
-		}
-		in.slot.slots = p.slots
-		if err := in.slot.take(ctx); err != nil {
-			return answer{}, err
-		}
-		defer in.slot.leave()
-		p.at(arrived)
-		var ended <-chan struct{} // nil: it will not wait
-		if digest, ok := p.sessionDigest(message.Session); ok && message.Limits.WaitMs > 0 {
-			farewell := p.closing.watch(digest)
-			defer p.closing.leave(digest, farewell)
-			ended = farewell.ended
-		}
-		s, at, err := p.resume(ctx, in, message)
-		if err != nil {
-			return answer{}, err
-		}
-		p.at(beforeBuild)
-		limits := message.Limits.Min(s.most)
-		var b built
-		if at.live {
-			b, err = p.poll(ctx, in, s, at, limits, ended)
-			if err != nil && !s.asked {
-				if r, ok := errors.AsType[*refusal](p.arrive(ctx, s)); ok {
-					err = r // what was found wrong may be so because the session is over
-				}
+	}()
+	ctx, cancel := context.WithTimeout(c.Request().Context(), p.within)
+	defer cancel()
+	out, err := p.beginRead(ctx, c, v, r)
+	for lot := parking.From(c.Request().Context()); errors.Is(err, errAsleep); out, err = v.wake(ctx) {
+		if !v.s.asked {
+			if !v.doze(ctx.Done(), arriveAfter) {
+				continue
 			}
-		} else {
-			b, err = p.nextPage(ctx, in, s, at, limits)
+			if err = v.arrive(ctx); err != nil {
+				break
+			}
 		}
-		if err != nil {
-			return answer{}, err
+		if lot == nil {
+			v.sleep(ctx.Done())
+			continue
 		}
-		return answer{status: http.StatusOK, built: b, session: s, refusal: gate.forRead}, nil
-	})
+		if !v.doze(ctx.Done(), p.dozing) {
+			continue
+		}
+		v.settle()
+		if parked = lot.Park(c.Response().Writer, c.Request(), v.keep); parked {
+			return nil
+		}
+		lot = nil
+		v.sleep(ctx.Done())
+	}
+	if err != nil && v.s != nil && !v.s.asked {
+		if r, ok := errors.AsType[*refusal](v.p.arrive(ctx, v.s)); ok {
+			err = r // what was found wrong may be so because the session is over
+		}
+	}
+	v.leave()
+	return p.conclude(ctx, c.Response(), c.Request(), in, out, err)
+}
+
+// beginRead does everything up to an answer, or to where a poll has looked and found nothing: then the error is errAsleep.
+func (p *Provider) beginRead(ctx context.Context, c echo.Context, v *vigil, r *refusal) (answer, error) {
+	in := v.in
+	if r != nil {
+		return answer{}, r
+	}
+	if r := p.accept(c, in); r != nil {
+		return answer{}, r
+	}
+	message, r := parsed(wire.ParseRead(in.body))
+	if r != nil {
+		return answer{}, r
+	}
+	home := p.bearing(message.Session) // the rest is done where the session lives
+	if home == nil {
+		return answer{}, refuseReset(errors.New("no session of this kind or database has that id"))
+	}
+	v.p = home
+	in.slot.slots = home.slots
+	if err := in.slot.take(ctx); err != nil {
+		return answer{}, err
+	}
+	home.at(arrived)
+	if digest, ok := home.sessionDigest(message.Session); ok && message.Limits.WaitMs > 0 {
+		v.digest, v.farewell = digest, home.closing.watch(digest)
+	}
+	s, at, err := home.resume(ctx, in, message)
+	if err != nil {
+		return answer{}, err
+	}
+	home.at(beforeBuild)
+	v.s = s
+	limits := message.Limits.Min(s.most)
+	if at.live {
+		return v.begin(ctx, at, limits)
+	}
+	b, err := home.nextPage(ctx, in, s, at, limits)
+	return v.answer(b, err)
 }
 
 // resume finds the session and the position a Read names. A session or cursor that is not what it should be is always the
@@ -136,111 +167,6 @@ func (p *shard) suspect(ctx context.Context, s *session, sequence uint64, tag [8
 		p.log.ErrorContext(ctx, "a session proved that the feed's history was rewritten: its epoch is broken", "feed", s.feed.Name(), "sequence", sequence)
 	}
 	return err
-}
-
-// poll answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
-// fall between (conformance row W1). It returns at the first relevant group, and otherwise with an empty batch at
-// min(arrival + waitMs, session expiry), the head read once more. While it sleeps it has a place among the sleeping polls and none
-// among the bodies being built. Its session arrives when it has slept for arriveAfter: one that is woken before goes to the gate. Ended
-// is received from when the session has ended.
-func (p *shard) poll(ctx context.Context, in *inbound, s *session, from position, limits wire.Limits, ended <-chan struct{}) (built, error) {
-	t, r := p.newTail(s, from, limits)
-	if r != nil {
-		return built{}, r
-	}
-	selectors, err := s.drive(ctx, p.pool)
-	if err != nil {
-		return built{}, err
-	}
-	if limits.WaitMs == 0 {
-		if _, err := p.advance(ctx, s, t, selectors, livefeed.Here); err != nil {
-			return built{}, err
-		}
-		return p.finish(ctx, s, t, &in.room)
-	}
-
-	until := in.arrived.Add(time.Duration(limits.WaitMs) * time.Millisecond)
-	if s.asked {
-		until = s.awake(in, until)
-	}
-	timer := time.NewTimer(s.nap(until))
-	defer timer.Stop()
-	waiter := s.feed.Watch(wakeOn(selectors)...)
-	defer func() { waiter.Close() }()
-	place := &place{places: p.quotas.waiters, who: in.client}
-	defer place.leave()
-
-	waiting := livefeed.Registered
-	for last, over := false, false; ; {
-		reached, err := p.advance(ctx, s, t, selectors, waiting)
-		if err != nil {
-			return built{}, err
-		}
-		if len(t.groups) > 0 || !reached || last {
-			return p.finish(ctx, s, t, &in.room)
-		}
-		if r := place.take(); r != nil {
-			return built{}, r
-		}
-		in.slot.leave()
-		p.at(beforeSleep)
-		failpoint.Hit(failpoint.ReadLooked)
-		if failpoint.MutantLateWait {
-			waiter.Close()
-			waiter = s.feed.Watch(wakeOn(selectors)...)
-		}
-		for waiting = livefeed.Registered; waiting == livefeed.Registered; {
-			waiting = livefeed.Here
-			select {
-			case <-waiter.C():
-				waiting = livefeed.Woken
-			case <-timer.C:
-				if s.asked || !time.Now().Before(until) {
-					last = true
-					break
-				}
-				err := p.arrive(ctx, s)
-				p.at(arrivedAsleep)
-				if err != nil {
-					return built{}, err
-				}
-				until = s.awake(in, until)
-				timer.Reset(s.nap(until))
-				waiting = livefeed.Registered
-			case <-p.stopping:
-				last = true
-			case <-ended: // the gate says how
-				over = true
-			case <-ctx.Done():
-				return built{}, context.Cause(ctx)
-			}
-		}
-		if err := in.slot.retake(ctx, until); err != nil {
-			return built{}, err
-		}
-		if over {
-			return p.finish(ctx, s, t, &in.room)
-		}
-	}
-}
-
-// arriveAfter is how long a poll may sleep before its session arrives. Where there is much to deliver it seldom gets to that.
-const arriveAfter = 50 * time.Millisecond
-
-// awake is when a poll of a session that has arrived ends: when it would, or when the session expires.
-func (s *session) awake(in *inbound, until time.Time) time.Time {
-	if expiry := in.arrived.Add(time.Duration(s.expiresAt-s.now) * time.Second); expiry.Before(until) {
-		return expiry
-	}
-	return until
-}
-
-// nap is how long a poll sleeps at most before there is something to do.
-func (s *session) nap(until time.Time) time.Duration {
-	if s.asked {
-		return time.Until(until)
-	}
-	return min(arriveAfter, time.Until(until))
 }
 
 // wakeOn is what a poll listens for: the posting that drives its reads, or every group.

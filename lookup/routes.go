@@ -76,7 +76,7 @@ func (p *Provider) preflight(c echo.Context, method string) bool {
 		headerBytes(r) > wire.MaxHeaderBytes {
 		return false
 	}
-	p.headers(c, &inbound{origin: origins[0]})
+	p.headers(h, &inbound{origin: origins[0]})
 	h.Set(echo.HeaderAccessControlAllowMethods, method)
 	h.Set(echo.HeaderAccessControlAllowHeaders, allowedHeaders)
 	h.Set(echo.HeaderAccessControlMaxAge, "600")

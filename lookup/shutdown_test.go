@@ -32,6 +32,7 @@ func (n *node) asleep() (count func() int32, stop func()) {
 func TestW7_AShutdownAnswersEveryoneWhole(t *testing.T) {
 	t.Parallel()
 	n := start(t, setup{poolConns: 24})
+	n.provider.dozing = 0 // polls are parked at once
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	server, err := httpserve.Listen(ctx, httpserve.Config{Name: "public", Addr: "127.0.0.1:0"})

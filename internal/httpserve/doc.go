@@ -11,7 +11,7 @@
 //     long poll is not cut by them: they end with the request's body. A handler
 //     that reads a long body moves its own deadline with
 //     http.ResponseController.
-//   - IdleTimeout ends idle keep-alive connections.
+//   - IdleTimeout ends idle keep-alive connections, parked ones too.
 //   - No WriteTimeout: it would count the wait of a long poll. Handlers that
 //     write for long set a rolling write deadline.
 //   - OPTIONS * is handed to the handler like anything else.
@@ -32,7 +32,30 @@
 //	    and what changed is in force from that handshake on, for new connections;
 //	    files that cannot be used are told once and the certificate before them
 //	    stays. A server never starts without one it was told to have.
+//	V5. A handler that only waits may have its connection parked (package
+//	    parking): HTTP/1.1 without TLS leaves net/http, and what it held there is
+//	    let go. The peer cannot tell: its answer is whole or the connection ends,
+//	    what it sends meanwhile is its next request, and that it goes is noticed.
+//	    V2 and V3 hold for it: who waits is let wait until the bound, an answer
+//	    given meanwhile says that the connection ends, and a parked connection
+//	    without a request is closed at once.
 //
-// Serve owns one goroutine, which has ended when it returns. Certificates are
-// looked at by handshakes: nothing runs for them.
+// # A parked connection
+//
+//	          Park            whole answer       first byte of the next request
+//	net/http ------> waiting -------------> idle -------------------------------> net/http
+//	                    |                    |
+//	                    +--------------------+--> closed: half an answer, a panic, the peer's
+//	                                              end, IdleTimeout, a drain, the bound
+//
+// Two goroutines belong to it. One reads a single byte, with which the peer begins
+// its next request or goes; the other waits, and ends with its answer. The one that
+// ends last gives the connection back. The byte may come before the answer: then
+// the connection goes back with the answer.
+//
+// # Goroutines
+//
+// Serve owns one goroutine, which has ended when it returns, and so have those of
+// parked connections. Certificates are looked at by handshakes: nothing runs for
+// them.
 package httpserve

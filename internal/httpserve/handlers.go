@@ -45,14 +45,12 @@ func (h *handlers) leave() {
 	}
 }
 
-// wait lets no further request in and returns when the last one has left. It is
-// called once.
-func (h *handlers) wait() {
+// end lets no further request in; idle is closed when the last one has left. It may be called more than once.
+func (h *handlers) end() {
 	h.mu.Lock()
-	h.ended = true
-	if h.count == 0 {
+	defer h.mu.Unlock()
+	if !h.ended && h.count == 0 {
 		close(h.idle)
 	}
-	h.mu.Unlock()
-	<-h.idle
+	h.ended = true
 }

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/overlayd/overlayd/internal/parking"
 )
 
 // Limits of every server of the program.
@@ -51,7 +53,10 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	tls      *certificates      // nil: plain HTTP
-	cut      context.CancelFunc // cancels the context of every request
+	requests context.Context    // that of every request
+	cut      context.CancelFunc // cancels it
+	running  *handlers
+	lot      lot
 }
 
 // Listen binds the address (V1). The caller must run Serve or Close.
@@ -79,13 +84,14 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 	}
 	// Requests outlive the context that ends Serve: they are drained first (V3).
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
-	return &Server{
+	s := &Server{
 		name:     c.Name,
 		drain:    c.Drain,
 		log:      log,
 		listener: listener,
 		cut:      cut,
 		tls:      certs,
+		running:  &handlers{idle: make(chan struct{})},
 		http: &http.Server{
 			MaxHeaderBytes:               MaxHeaderBytes,
 			ReadHeaderTimeout:            c.ReadHeader,
@@ -93,10 +99,12 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 			IdleTimeout:                  IdleTimeout,
 			DisableGeneralOptionsHandler: true,
 			ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-			BaseContext:                  func(net.Listener) context.Context { return requests },
 			TLSConfig:                    config,
 		},
-	}, nil
+	}
+	s.requests = parking.With(requests, s)
+	s.http.BaseContext = func(net.Listener) context.Context { return s.requests }
+	return s, nil
 }
 
 // Addr is the bound address.
@@ -113,7 +121,8 @@ func (s *Server) Close() error {
 // nil after an end that cut nothing off. It is called once.
 func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	defer s.cut()
-	running := &handlers{next: handler, idle: make(chan struct{})}
+	running := s.running
+	running.next = handler
 	s.http.Handler = running
 	failed := make(chan error, 1)
 	go func() {
@@ -128,19 +137,33 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	case err := <-failed:
 		s.cut()
 		err = errors.Join(err, s.http.Close())
-		running.wait()
+		s.lot.end()
+		s.lot.cut()
+		running.end()
+		<-running.idle
 		return fmt.Errorf("the %s listener failed: %w", s.name, err)
 	case <-ctx.Done():
 	}
 
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
+	s.lot.end()
 	err := s.http.Shutdown(bound)
+	if err == nil { // none is left in net/http
+		running.end()
+		select {
+		case <-running.idle:
+		case <-bound.Done():
+			err = bound.Err()
+		}
+	}
 	if err != nil {
 		s.cut()
 		err = errors.Join(fmt.Errorf("the %s listener still had requests after %s and cut them: %w", s.name, s.drain, err), s.http.Close())
+		s.lot.cut()
+		running.end()
+		<-running.idle
 	}
-	running.wait()
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("the %s listener failed: %w", s.name, served))
 	}

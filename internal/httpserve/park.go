@@ -1,0 +1,336 @@
+package httpserve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// lot is the connections that wait outside net/http (V5).
+type lot struct {
+	mu sync.Mutex
+	// guarded by mu
+	all   map[*parked]struct{}
+	ended bool // nobody comes in any more, and who is answered does not stay
+}
+
+// add takes a connection in, unless the server is being stopped.
+func (l *lot) add(p *parked) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	if l.all == nil {
+		l.all = make(map[*parked]struct{})
+	}
+	l.all[p] = struct{}{}
+	return true
+}
+
+func (l *lot) remove(p *parked) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, p)
+}
+
+func (l *lot) closing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// end closes the connections that wait for their peer's next request, and lets the others be closed with their answers.
+func (l *lot) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for p := range l.all {
+		p.mu.Lock()
+		if p.answered {
+			p.close()
+		}
+		p.mu.Unlock()
+	}
+}
+
+// cut closes every connection.
+func (l *lot) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p := range l.all {
+		p.drop()
+	}
+}
+
+// parked is a connection outside net/http, with two goroutines: one hears the peer, the other waits and answers it. Each ends by
+// calling done, and the second one gives the connection back.
+type parked struct {
+	server *Server
+	cancel context.CancelFunc // ends the waiting
+	reply  reply              // belongs to the one that answers
+	first  []byte             // of the peer's next request; belongs to the one that hears, then to who gives it back
+
+	mu sync.Mutex
+	// guarded by mu
+	conn     net.Conn // nil: not taken yet, or given back
+	heard    bool     // the peer has begun its next request, or has gone
+	answered bool     // or never will be
+	dropped  bool     // closed
+}
+
+// Park implements [parking.Lot]: only connections of HTTP/1.1 without TLS are parked, and none that their peer wants closed.
+func (s *Server) Park(w http.ResponseWriter, r *http.Request, wait func(context.Context, http.ResponseWriter)) bool {
+	if s.tls != nil || r.ProtoMajor != 1 || r.ProtoMinor < 1 || r.Close || !s.running.enter() {
+		return false
+	}
+	p := &parked{server: s}
+	if !s.lot.add(p) {
+		s.running.leave()
+		return false
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		s.lot.remove(p)
+		s.running.leave()
+		return false
+	}
+	if again, ok := conn.(*begun); ok && len(again.first) == 0 {
+		conn = again.Conn
+	}
+	if n := buffered.Reader.Buffered(); n > 0 { // the peer sends its next request before this one is answered
+		first, _ := buffered.Reader.Peek(n) // they are there
+		p.first = append(p.first, first...)
+	}
+	ctx, cancel := context.WithCancel(s.requests)
+	p.cancel, p.reply.server, p.reply.conn = cancel, s, conn
+	if r.Context().Err() != nil {
+		cancel() // net/http has seen the peer go
+	}
+	p.mu.Lock()
+	p.conn = conn
+	if p.dropped { // meanwhile
+		_ = conn.Close()
+	}
+	p.mu.Unlock()
+	go p.hear(conn, len(p.first) > 0)
+	go p.answer(ctx, wait)
+	return true
+}
+
+// hear waits until the peer begins its next request, or goes.
+func (p *parked) hear(conn net.Conn, begun bool) {
+	if begun {
+		p.done(&p.heard, true)
+		return
+	}
+	var b [1]byte
+	if n, _ := conn.Read(b[:]); n == 0 {
+		p.cancel()
+		p.done(&p.heard, false)
+		return
+	}
+	p.first = b[:] // nobody else looks at it before done
+	p.done(&p.heard, true)
+}
+
+// answer waits and answers.
+func (p *parked) answer(ctx context.Context, wait func(context.Context, http.ResponseWriter)) {
+	well := false
+	defer func() {
+		if !well {
+			p.told(recover())
+		}
+		p.cancel()
+		p.done(&p.answered, well)
+		if well && p.server.lot.closing() {
+			p.drop() // unless end did
+		}
+	}()
+	wait(ctx, &p.reply)
+	// As net/http does between two requests.
+	_ = p.reply.conn.SetReadDeadline(time.Now().Add(IdleTimeout))
+	well = p.reply.whole()
+}
+
+// told tells of a panic, as net/http does.
+func (p *parked) told(v any) {
+	if err, ok := v.(error); v != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
+		p.server.log.Error("a handler panicked while it waited", "panic", v, "stack", string(debug.Stack()))
+	}
+}
+
+// drop closes the connection.
+func (p *parked) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.close()
+}
+
+// close closes the connection. The caller holds mu.
+func (p *parked) close() {
+	p.dropped = true
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+}
+
+// done says that one of the two has ended. The one that ends last gives the connection back.
+func (p *parked) done(mine *bool, well bool) {
+	p.mu.Lock()
+	*mine = true
+	if !well {
+		p.close()
+	}
+	last := p.heard && p.answered
+	if last && !p.dropped {
+		p.goOn()
+	}
+	p.mu.Unlock()
+	if last {
+		p.server.lot.remove(p)
+		p.server.running.leave()
+	}
+}
+
+// goOn gives the connection back to net/http, with the beginning of its next request. The caller holds mu.
+func (p *parked) goOn() {
+	_ = p.conn.SetReadDeadline(time.Time{})
+	l := &single{conn: &begun{Conn: p.conn, first: p.first}, addr: p.server.listener.Addr()}
+	_ = p.server.http.Serve(l) // returns at once; errSingle, or http.ErrServerClosed
+	if l.conn != nil {
+		p.close()
+	}
+	p.conn = nil
+}
+
+// begun is a connection of which something was read already.
+type begun struct {
+	net.Conn
+	first []byte
+}
+
+func (c *begun) Read(b []byte) (int, error) {
+	if len(c.first) > 0 {
+		n := copy(b, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// CloseWrite is what net/http does before it closes on a peer that still sends.
+func (c *begun) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
+// single is a listener of one connection.
+type single struct {
+	conn net.Conn // nil: it was accepted
+	addr net.Addr
+}
+
+var errSingle = errors.New("there was one connection")
+
+func (l *single) Accept() (net.Conn, error) {
+	conn := l.conn
+	if conn == nil {
+		return nil, errSingle
+	}
+	l.conn = nil
+	return conn, nil
+}
+
+func (l *single) Close() error   { return nil }
+func (l *single) Addr() net.Addr { return l.addr }
+
+// reply writes one answer to a parked connection.
+type reply struct {
+	server *Server
+	conn   net.Conn
+	header http.Header
+	head   []byte // not sent yet
+	status int    // 0: not written yet
+	left   int64  // bytes of the body to come; less than 0: nobody knows
+	failed bool
+}
+
+func (w *reply) Header() http.Header {
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	return w.header
+}
+
+// WriteHeader keeps the head until there is something behind it.
+func (w *reply) WriteHeader(status int) {
+	if w.status != 0 {
+		return
+	}
+	h := w.Header()
+	w.status = status
+	var err error
+	if w.left, err = strconv.ParseInt(h.Get("Content-Length"), 10, 64); err != nil {
+		w.left = -1
+	}
+	if h.Get("Date") == "" {
+		h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	}
+	if w.server.lot.closing() {
+		h.Set("Connection", "close")
+	}
+	head := bytes.NewBuffer(make([]byte, 0, 1024))
+	fmt.Fprintf(head, "HTTP/1.1 %03d %s\r\n", status, http.StatusText(status))
+	_ = h.Write(head) // to memory
+	head.WriteString("\r\n")
+	w.head = head.Bytes()
+}
+
+func (w *reply) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if int64(len(b)) > w.left {
+		w.failed = true
+		return 0, http.ErrContentLength
+	}
+	n, err := w.send(b)
+	w.left -= int64(n)
+	return n, err
+}
+
+// send sends what stands of the head and then b; n is of b.
+func (w *reply) send(b []byte) (n int, err error) {
+	head := len(w.head)
+	parts := net.Buffers{w.head, b}
+	w.head = nil
+	all, err := parts.WriteTo(w.conn)
+	if err != nil {
+		w.failed = true
+	}
+	return max(0, int(all)-head), err
+}
+
+// FlushError sends the head, if nothing has come behind it.
+func (w *reply) FlushError() error {
+	w.WriteHeader(http.StatusOK)
+	if w.head == nil {
+		return nil
+	}
+	_, err := w.send(nil)
+	return err
+}
+
+// SetWriteDeadline is asked for by [http.ResponseController].
+func (w *reply) SetWriteDeadline(t time.Time) error { return w.conn.SetWriteDeadline(t) }
+
+// whole reports whether an answer was sent to its end.
+func (w *reply) whole() bool { return w.status != 0 && w.head == nil && w.left == 0 && !w.failed }

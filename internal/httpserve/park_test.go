@@ -1,0 +1,270 @@
+package httpserve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/internal/parking"
+	"github.com/overlayd/overlayd/internal/testkit"
+)
+
+// waiting is a request that is parked: what its test lets it do next.
+type waiting struct {
+	ctx  context.Context
+	next chan func(w http.ResponseWriter)
+}
+
+// garage parks every request for /wait, and answers others at once.
+type garage struct {
+	parked chan *waiting
+	log    *testkit.Log
+	addr   string
+	stop   func() error
+}
+
+func newGarage(t *testing.T, drain time.Duration) *garage {
+	t.Helper()
+	g := &garage{parked: make(chan *waiting, 16), log: &testkit.Log{}}
+	s, err := Listen(t.Context(), Config{Name: "test", Addr: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(g.log, nil)), Drain: drain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.addr = s.Addr().String()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			wait := &waiting{next: make(chan func(http.ResponseWriter), 1)}
+			if r.URL.Path == "/wait" && parking.From(r.Context()).Park(w, r, func(ctx context.Context, w http.ResponseWriter) {
+				wait.ctx = ctx
+				g.parked <- wait
+				select {
+				case do := <-wait.next:
+					do(w)
+				case <-ctx.Done():
+				}
+			}) {
+				return
+			}
+			say(r.URL.Path + " at once")(w)
+		}))
+	}()
+	g.stop = func() error { cancel(); return <-done }
+	return g
+}
+
+// say answers with a text.
+func say(text string) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		w.Header().Set("X-Test", "yes")
+		_, _ = io.WriteString(w, text)
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// client is a connection.
+type client struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func (g *garage) dial(t *testing.T) *client {
+	t.Helper()
+	conn, err := net.Dial("tcp", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &client{t, conn, bufio.NewReader(conn)}
+}
+
+func (c *client) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.conn, text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) wants(body string) *http.Response {
+	c.t.Helper()
+	_ = c.conn.SetReadDeadline(time.Now().Add(testkit.Patience))
+	r, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	got, err := io.ReadAll(r.Body)
+	if err != nil || string(got) != body || r.StatusCode != http.StatusOK || r.Header.Get("X-Test") != "yes" || r.Header.Get("Date") == "" {
+		c.t.Fatalf("%s %v with %q, %v; want %q", r.Status, r.Header, got, err, body)
+	}
+	return r
+}
+
+// closed waits until the server has closed the connection, without another word.
+func (c *client) closed() {
+	c.t.Helper()
+	_ = c.conn.SetReadDeadline(time.Now().Add(testkit.Patience))
+	if rest, err := io.ReadAll(c.in); len(rest) > 0 || err != nil && !strings.Contains(err.Error(), "reset") {
+		c.t.Errorf("%q, %v instead of an end", rest, err)
+	}
+}
+
+const (
+	waitRequest = "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
+	nowRequest  = "GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
+)
+
+func TestV5_AParkedConnectionGoesOn(t *testing.T) {
+	t.Parallel()
+	g := newGarage(t, time.Minute)
+	c := g.dial(t)
+	for i, body := range []string{"one", "", strings.Repeat("x", 4<<20), "four"} {
+		c.send(waitRequest)
+		(<-g.parked).next <- say(body)
+		c.wants(body)
+		if i%2 == 1 {
+			c.send(nowRequest)
+			c.wants("/now at once")
+		}
+	}
+	// The next requests come before the answer, whole or in part.
+	c.send(waitRequest + waitRequest + nowRequest[:10])
+	for range 2 {
+		(<-g.parked).next <- say("two")
+		c.wants("two")
+	}
+	c.send(nowRequest[10:] + waitRequest)
+	c.wants("/now at once")
+	w := <-g.parked
+	c.send(nowRequest + waitRequest)
+	w.next <- say("three")
+	c.wants("three")
+	c.wants("/now at once")
+	(<-g.parked).next <- say("last")
+	c.wants("last")
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestV5_WhoCannotBeParkedIsNot(t *testing.T) {
+	t.Parallel()
+	g := newGarage(t, time.Minute)
+	for _, request := range []string{
+		"GET /wait HTTP/1.0\r\n\r\n", "GET /wait HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET /wait HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+	} {
+		c := g.dial(t)
+		c.send(request)
+		c.wants("/wait at once")
+	}
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a peer must not take for an answer ends its connection, and whoever has gone is noticed.
+func TestV5_NoHalfAnswerAndNobodyWaitsForTheGone(t *testing.T) {
+	t.Parallel()
+	g := newGarage(t, time.Minute)
+	for _, do := range []func(http.ResponseWriter){
+		func(http.ResponseWriter) {},
+		func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		func(http.ResponseWriter) { panic("on the way") },
+		func(w http.ResponseWriter) {
+			if _, err := io.WriteString(w, "x"); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("written without a length: %v", err)
+			}
+		},
+	} {
+		c := g.dial(t)
+		c.send(waitRequest)
+		(<-g.parked).next <- do
+		c.closed()
+	}
+	if n := g.log.Count("panicked while it waited"); n != 1 {
+		t.Errorf("a panic is told %d times", n)
+	}
+	half := g.dial(t)
+	half.send(waitRequest)
+	(<-g.parked).next <- func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", "10")
+		_, _ = io.WriteString(w, "short")
+		panic(http.ErrAbortHandler)
+	}
+	r, err := http.ReadResponse(half.in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(r.Body); err == nil {
+		t.Error("half an answer is whole")
+	}
+	gone := g.dial(t)
+	gone.send(waitRequest)
+	w := <-g.parked
+	_ = gone.conn.Close()
+	<-w.ctx.Done()
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestV5_ADrainAnswersThemAndKeepsNone(t *testing.T) {
+	t.Parallel()
+	g := newGarage(t, time.Minute)
+	var waits []*waiting
+	var clients []*client
+	for range 20 {
+		c := g.dial(t)
+		c.send(waitRequest)
+		clients, waits = append(clients, c), append(waits, <-g.parked)
+	}
+	idle := g.dial(t)
+	idle.send(waitRequest)
+	(<-g.parked).next <- say("before")
+	idle.wants("before")
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.stop() }()
+	idle.closed()
+	for i, w := range waits {
+		if err := w.ctx.Err(); err != nil {
+			t.Errorf("a request being drained lost its context: %v", err)
+		}
+		w.next <- say(fmt.Sprint(i))
+	}
+	for i, c := range clients {
+		if r := c.wants(fmt.Sprint(i)); !r.Close {
+			t.Error("the answer does not say that the connection ends")
+		}
+		c.closed()
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestV2_TheBoundCutsTheParked(t *testing.T) {
+	t.Parallel()
+	g := newGarage(t, 50*time.Millisecond)
+	c := g.dial(t)
+	c.send(waitRequest)
+	w := <-g.parked
+	if err := g.stop(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Serve returned %v", err)
+	}
+	if w.ctx.Err() == nil {
+		t.Error("Serve returned while somebody still waited")
+	}
+	c.closed()
+}
