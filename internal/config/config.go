@@ -144,7 +144,7 @@ type Limits struct {
 type Retention struct {
 	// EverySeconds is how long after a round the next one begins. Of all processes
 	// on a database one works at a time; 0 leaves it to others, and when it is 0 in
-	// all of them disk use grows for ever. Bounds: 0..3600 s. Default: 10 s.
+	// all of them disk use grows for ever. Bounds: 0..3600 s. Default: 30 s.
 	EverySeconds uint32 `koanf:"everySeconds"`
 }
 
@@ -371,7 +371,7 @@ func defaults() map[string]any {
 		"limits.scanBytes":             8 << 20,
 		"limits.tailGroups":            1024,
 		"limits.tailBytes":             8 << 20,
-		"retention.everySeconds":       10,
+		"retention.everySeconds":       30,
 		"quotas.opensPerSecond":        20,
 		"quotas.openBurst":             200,
 		"quotas.serviceOpensPerSecond": 500,

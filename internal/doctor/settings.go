@@ -27,7 +27,7 @@ func (x *examination) configuration(context.Context) (Finding, error) {
 		return failure("serve would refuse it: "+faults[0]+rest, "correct it; `overlayd config --check` lists every fault"), nil
 	}
 	if x.Config.Retention.EverySeconds == 0 && x.Nodes == 1 {
-		return warning("retention.everySeconds is 0, so this process removes nothing", "leave that to another process that has it, or set it to 10"), nil
+		return warning("retention.everySeconds is 0, so this process removes nothing", "leave that to another process that has it, or set it to 30"), nil
 	}
 	if x.Config.LocalDevelopment {
 		return warning("localDevelopment is true, so that clients may reach the provider without TLS", "leave it out anywhere but on a development machine"), nil
