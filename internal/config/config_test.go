@@ -268,7 +268,7 @@ func TestG3_PrintedConfigurationIsInForceAndHoldsNoSecret(t *testing.T) {
 		"    feed: catalogue # file " + path + "\n",
 		"trustedProxies: [] # default\n",
 		"stateFile: \"\" # default\n",
-		"  everySeconds: 10 # default\n",
+		"  everySeconds: 30 # default\n",
 		"  opensPerSecond: 20 # default\n",
 		"  sessionsPerClient: 256 # default\n",
 	} {
