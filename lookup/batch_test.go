@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,6 +273,16 @@ func TestA6_ARememberedSessionEndsElsewhere(t *testing.T) {
 				}
 			}
 			reads()
+			if end.want != "" { // a wrong selection is told only while there is something that it could be of
+				own := n.digest
+				n.digest = strings.Repeat("ab", 32)
+				want := wire.ContextChanged
+				if end.name == "gone" {
+					want = wire.ResetRequired
+				}
+				n.request(readPath, readBody(b.Session, b.Cursor, wide)).refused(t, want)
+				n.digest = own
+			}
 			if end.want != "" {
 				if _, err := n.provider.Retain(t.Context()); err != nil {
 					t.Fatal(err)

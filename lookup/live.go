@@ -65,6 +65,9 @@ func (p *shard) advance(ctx context.Context, s *session, t *tail, selectors []li
 		case chunk.Full:
 			t.examined += len(chunk.Groups)
 		case chunk.Due && !drained:
+			if err := p.arrive(ctx, s); err != nil { // nothing is written for a session that is over
+				return false, err
+			}
 			drained = true
 			if _, err := s.feed.Drain(ctx, chunk.Now, drainBudget); err != nil {
 				return false, fmt.Errorf("lookup: drain due timers: %w", err)

@@ -115,19 +115,29 @@ func (p *shard) resume(ctx context.Context, in *inbound, message *wire.Read) (*s
 	if err != nil {
 		return nil, position{}, err
 	}
+	unknown := refuseReset(errors.New("the session is unknown, or another principal's"))
 	if s == nil || !samePrincipal(s.principal, in.principal()) {
-		return nil, position{}, refuseReset(errors.New("the session is unknown, or another principal's"))
+		return nil, position{}, unknown
 	}
-	if s.capability != in.capability {
+	// What is refused is refused by what the session is now.
+	at, ok := p.cursors.open(digest, s.epoch, message.Cursor)
+	other, long := s.capability != in.capability, len(in.body) > int(s.maxRequest)
+	if other || long || !ok || !at.live {
+		if err := p.renew(ctx, s); err != nil {
+			return nil, position{}, err
+		}
+	}
+	switch {
+	case s.asked && s.state == 0:
+		return nil, position{}, unknown
+	case other:
 		return nil, position{}, refuse(wire.ContextChanged, textOther)
-	}
-	if len(in.body) > int(s.maxRequest) {
+	case long:
 		return nil, position{}, refuse(wire.Limited, textBody)
 	}
-	at, ok := p.cursors.open(digest, s.epoch, message.Cursor)
-	if s.asked || !ok || !at.live {
-		if err := p.arrive(ctx, s); err != nil {
-			return nil, position{}, err
+	if s.asked {
+		if r := s.ask().forRead(); r != nil {
+			return nil, position{}, r
 		}
 	}
 	if !ok {

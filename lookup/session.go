@@ -121,16 +121,26 @@ func (p *shard) load(ctx context.Context, id string, digest [32]byte) (*session,
 // reader is told when it does not. A session whose body goes to the gate next need not arrive: its state, its grant and its epoch only
 // ever end, so whatever arriving would refuse the gate refuses.
 func (p *shard) arrive(ctx context.Context, s *session) error {
-	if !s.asked {
-		g, err := p.gate(ctx, s, nil, nil)
-		if err != nil {
-			return err
-		}
-		s.asked, s.state, s.now, s.granted, s.unbroken = true, g.state, g.now, g.granted, !g.broken
+	if err := p.renew(ctx, s); err != nil {
+		return err
 	}
 	if r := s.ask().forRead(); r != nil {
 		return r
 	}
+	return nil
+}
+
+// renew reads what may have changed of a session that was remembered, unless that was done for this request already. Its state is 0
+// then if it is not there any more.
+func (p *shard) renew(ctx context.Context, s *session) error {
+	if s.asked {
+		return nil
+	}
+	g, err := p.gate(ctx, s, nil, nil)
+	if err != nil {
+		return err
+	}
+	s.asked, s.state, s.now, s.granted, s.unbroken = true, g.state, g.now, g.granted, !g.broken
 	return nil
 }
 
