@@ -57,8 +57,9 @@
 //	F19  Of a row whose readers became fewer there is a record of whom that left, from the commit of that group until it is at or
 //	     below the floor; a row that comes back with readers counts as one (tests of row A7).
 //	F20  What [Feed.Follow] answers is what [Feed.Log] would have answered at an instant after the call began or, for one who
-//	     waits, at an earlier one, with all that was announced by then; groups are answered of an instant less than a second old. T
-//	     does not run back from answer to answer. However many wait, another process's commit is read once.
+//	     waits, at an earlier one, with all that was announced by then: for one who was woken less than a second old, for one who is
+//	     registered only where nothing was for it. T does not run back from answer to answer. However many wait, another process's
+//	     commit is read once.
 //
 // # Compaction
 //

@@ -27,9 +27,9 @@ const (
 // reaches. It is what the log said at an instant after the call began, which one statement asks for on behalf of everybody who
 // calls meanwhile; positions before the tail are read from the log itself.
 //
-// For who waits an earlier instant is late enough if all that was announced is in it, and then no statement is sent at all: of
-// groups, if the instant is less than a second old and has nothing due; of none, if the caller is Registered, however old, since
-// an answer that it does not give claims nothing. A floor that another process raised since is met at the next statement.
+// For who waits an earlier instant is late enough if all that was announced is in it, and then no statement is sent at all: to who
+// was Woken, if it is less than a second old and has nothing due; to who is Registered, however old it is, if it holds nothing for the
+// caller, who then claims nothing. A floor that another process raised since is met at the next statement.
 //
 // What q sees is told to others: it is a pool, or a connection outside a transaction.
 func (f *Feed) Follow(ctx context.Context, q Querier, l LogQuery, waiting Waiting) (LogPage, error) {
@@ -47,13 +47,11 @@ func (f *Feed) Follow(ctx context.Context, q Querier, l LogQuery, waiting Waitin
 			least = max(l.After+1, published)
 			enough = least
 		}
-		if at := t.latest(); at.broken >= era && at.head >= least {
-			fresh := !at.due && time.Since(at.at) < t.fresh
-			if fresh || waiting == Registered {
-				if page, ok := t.page(at, l, budget); ok && (fresh || len(page.Groups) == 0) {
-					m.followed.WithLabelValues(f.name, "memory").Inc()
-					return page, nil
-				}
+		fresh := func(at instant) bool { return !at.due && time.Since(at.at) < t.fresh }
+		if at := t.latest(); at.broken >= era && at.head >= least && (waiting == Registered || fresh(at)) {
+			if page, ok := t.page(at, l, budget); ok && (waiting == Woken || len(page.Groups) == 0) {
+				m.followed.WithLabelValues(f.name, "memory").Inc()
+				return page, nil
 			}
 		}
 	}
