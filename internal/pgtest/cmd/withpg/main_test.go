@@ -57,6 +57,22 @@ func newWithpg(t *testing.T, env string, args ...string) *withpg {
 	return w
 }
 
+// started starts a command that says the URL of its server first.
+func (w *withpg) started(t *testing.T) (url string) {
+	t.Helper()
+	out, err := w.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if url, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("the command said nothing: %v %s", err, &w.errs)
+	}
+	return strings.TrimSpace(url)
+}
+
 // nothingLeft fails when withpg left a folder.
 func (w *withpg) nothingLeft(t *testing.T) {
 	t.Helper()
@@ -109,18 +125,8 @@ func TestCommitsAreFlushedWhenAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := w.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Start(); err != nil {
-			t.Fatal(err)
-		}
-		url, err := bufio.NewReader(out).ReadString('\n')
-		if err != nil {
-			t.Fatalf("the command said nothing: %v %s", err, &w.errs)
-		}
-		conn, err := pgx.Connect(t.Context(), strings.TrimSpace(url))
+		url := w.started(t)
+		conn, err := pgx.Connect(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,24 +153,14 @@ func TestSignalsAreForwarded(t *testing.T) {
 		{`echo "$` + pgtest.EnvURL + `"; exec sleep 3600`, 128 + int(syscall.SIGTERM)},
 	} {
 		w := newWithpg(t, "", "sh", "-c", row.script)
-		out, err := w.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Start(); err != nil {
-			t.Fatal(err)
-		}
-		url, err := bufio.NewReader(out).ReadString('\n')
-		if err != nil {
-			t.Fatalf("the command said nothing: %v %s", err, &w.errs)
-		}
+		url := w.started(t)
 		if err := w.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		if c := code(t, w.Wait()); c != row.want {
 			t.Errorf("exit code %d, want %d: %s", c, row.want, &w.errs)
 		}
-		wantGone(t, strings.TrimSpace(url))
+		wantGone(t, url)
 		w.nothingLeft(t)
 	}
 }
