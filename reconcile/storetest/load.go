@@ -89,6 +89,20 @@ func (l *Load) CopyTo(ctx context.Context, to reconcile.Backend, p reconcile.Par
 	return &next, err
 }
 
+// read reads all of the store and counts its entries.
+func (l *Load) read(ctx context.Context) (entries int, err error) {
+	err = l.backend.View(ctx, func(r reconcile.Reader) error {
+		for _, err := range r.Scan(ctx, nil, nil, 0) {
+			if err != nil {
+				return err
+			}
+			entries++
+		}
+		return nil
+	})
+	return entries, err
+}
+
 // w is where the snapshot of a load was taken.
 const w = 1 << 20
 
