@@ -244,7 +244,7 @@ func (r *running) fill(ctx context.Context, only reconcile.SourceID) error {
 }
 
 // most is how many jobs of one source are kept in memory.
-func (r *running) most() int { return 4 * r.v.c.Workers }
+func (r *running) most() int { return 32 * r.v.c.Workers }
 
 // take puts a job into its queue unless it is under way; false when the queue is
 // full.
