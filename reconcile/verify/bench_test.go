@@ -22,26 +22,30 @@ import (
 )
 
 // benchDesk is a store with as many jobs as are asked for, each about another
-// P2PKH input.
+// P2PKH input: job n is group n+1.
 type benchDesk struct {
 	evidence []reconcile.Evidence
 
-	mu       sync.Mutex
-	jobs     []reconcile.Job
-	recorded int
-	done     func()
+	mu    sync.Mutex
+	jobs  []reconcile.Job
+	over  []bool // by job: it was recorded
+	first int    // of those that were not
+	done  func()
 }
 
 func (d *benchDesk) Work(_ context.Context, after reconcile.Cursor, limit int) (jobs []reconcile.Job, next reconcile.Cursor, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at, _ := slices.BinarySearchFunc(d.jobs, after.Group+1, func(j reconcile.Job, g uint64) int { return int(j.Group) - int(g) })
 	if after.Source > 1 {
-		at = len(d.jobs)
+		return nil, next, nil
 	}
-	end := min(len(d.jobs), at+limit)
-	if jobs = slices.Clone(d.jobs[at:end]); end < len(d.jobs) {
-		next = reconcile.Cursor{Source: 1, Group: jobs[len(jobs)-1].Group}
+	for at := max(int(after.Group), d.first); at < len(d.jobs); at++ {
+		if len(jobs) == limit {
+			return jobs, reconcile.Cursor{Source: 1, Group: jobs[limit-1].Group}, nil
+		}
+		if !d.over[at] {
+			jobs = append(jobs, d.jobs[at])
+		}
 	}
 	return jobs, next, nil
 }
@@ -59,11 +63,12 @@ func (d *benchDesk) Record(_ context.Context, results []reconcile.Result) ([]rec
 			return nil, fmt.Errorf("%s: %s", r.Status, r.Reason)
 		}
 		out[i].Kept = true
-		at, _ := slices.BinarySearchFunc(d.jobs, r.Group, func(j reconcile.Job, g uint64) int { return int(j.Group) - int(g) })
-		d.jobs = slices.Delete(d.jobs, at, at+1)
+		d.over[r.Group-1] = true
 	}
-	d.recorded += len(results)
-	if len(d.jobs) == 0 {
+	for d.first < len(d.over) && d.over[d.first] {
+		d.first++
+	}
+	if d.first == len(d.jobs) {
 		d.done()
 	}
 	return out, nil
@@ -89,7 +94,7 @@ func payments(b *testing.B, n int) (list []*verifytest.Tx, parent *verifytest.Tx
 // on all cores at once are the better measure (pool/all is against them), and so
 // is the time that the process itself was given (pool/all/cpu).
 func BenchmarkR9_ScriptChecks(b *testing.B) {
-	const round = 200
+	const round = 1000
 	txs, parent, s := payments(b, round)
 	d := &benchDesk{}
 	for _, tx := range txs {
@@ -130,7 +135,7 @@ func BenchmarkR9_ScriptChecks(b *testing.B) {
 	}
 	pool := func() time.Duration {
 		ctx, stop := context.WithCancel(b.Context())
-		d.jobs, d.done = nil, stop
+		d.jobs, d.over, d.first, d.done = nil, make([]bool, round), 0, stop
 		for i := range round {
 			d.jobs = append(d.jobs, reconcile.Job{Source: 1, Generation: 1, Group: uint64(i + 1), Target: txs[(i+1)%round].ID, Context: "now"})
 		}
