@@ -389,9 +389,9 @@ func TestS8_WhatAPageCosts(t *testing.T) {
 			query PageQuery
 			bound int
 		}{
-			{"all rows", PageQuery{}, 45},
-			{"by a wide selector", PageQuery{Selectors: []Selector{AttributeSelector("all", "x")}}, 1100},
-			{"by two selectors", PageQuery{Selectors: []Selector{AttributeSelector("one", "7"), AttributeSelector("all", "x")}}, 500},
+			{"all rows", PageQuery{}, 35},
+			{"by a wide selector", PageQuery{Selectors: []Selector{AttributeSelector("all", "x")}}, 640},
+			{"by two selectors", PageQuery{Selectors: []Selector{AttributeSelector("one", "7"), AttributeSelector("all", "x")}}, 380},
 		} {
 			q := x.query
 			q.W, q.WTag, q.T, q.Limit = c.W, c.Tag, c.Now, 256
@@ -409,5 +409,162 @@ func TestS8_WhatAPageCosts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// examined is an index entry of a snapshot, and what a page makes of it.
+type examined struct {
+	ver        int64
+	seen, lost bool
+}
+
+// examinedAt lists the entries valid at q.W, in order.
+func (f *Feed) examinedAt(t testing.TB, tx pgx.Tx, q PageQuery) []examined {
+	t.Helper()
+	const seen = `coalesce(not v.hidden and coalesce(v.expires_at > $3, true) and (v.readers is null or $4::bytea = any(v.readers)) and v.selectors @> $5::bytea[], false)`
+	sql := `select v.ver, ` + seen + `, false from row_version v where v.feed_id = $1 and $2 >= v.valid_from and $2 < v.valid_to order by v.order_key`
+	drive, rest := driver(q.Selectors)
+	args := []any{f.id, int64(q.W), int64(q.T), q.Reader[:], rest}
+	if drive != nil {
+		sql = `select p.ver, ` + seen + `, v.ver is null from posting p left join row_version v on v.ver = p.ver
+			where p.feed_id = $1 and $2 >= p.valid_from and $2 < p.valid_to and p.selector = $6 order by p.order_key`
+		args = append(args, drive[:])
+	}
+	rows, err := tx.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (e examined, err error) {
+		err = r.Scan(&e.ver, &e.seen, &e.lost)
+		return e, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// pageOf is what a page over the entries behind q.After is: the versions it shows, whether there may be more, where it ends; ok is false
+// where it met a lost row.
+func pageOf(list []examined, q PageQuery, scan int) (vers []int64, more bool, last int64, ok bool) {
+	for i := range list {
+		if list[i].ver == q.After {
+			list = list[i+1:]
+			break
+		}
+	}
+	scan = max(scan, q.Limit+1)
+	last = q.After
+	for i, e := range list[:min(scan, len(list))] {
+		switch {
+		case e.lost:
+			return nil, false, 0, false
+		case e.seen && len(vers) == q.Limit:
+			return vers, true, last, true
+		case e.seen:
+			vers, last = append(vers, e.ver), e.ver
+		}
+		if i == scan-1 {
+			return vers, true, e.ver, true
+		}
+	}
+	return vers, false, last, true
+}
+
+// TestL5_APageIsWhatAWalkGives: to the row, the boundary and the word whether there is more, among rows of which some or most are hidden,
+// expired, for other readers or without the second attribute, with any limit and any budget, and up to a row that is lost.
+func TestL5_APageIsWhatAWalkGives(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 5))
+	_, n, f := startQuietFeed(t)
+	now := f.cut(t).Now
+	const total = 90
+	var w Cut
+	for version := range 3 {
+		var edits []Edit
+		for i := range total {
+			if version > 0 && random.IntN(3) == 0 {
+				continue
+			}
+			e := put(i, attr("a", "b"), attr("n", fmt.Sprint(random.IntN(3))), beefOf(fmt.Sprint(version, i)))
+			switch random.IntN(12) {
+			case 0:
+				expires(now + 50)(&e)
+			case 1:
+				readers(7)(&e)
+			case 2:
+				readers(8)(&e)
+			case 3:
+				e = withdraw(i)
+			}
+			edits = append(edits, e)
+		}
+		f.mustAppend(t, group(fmt.Sprint(version), edits...))
+		if version == 1 {
+			w = f.cut(t)
+		}
+	}
+	reader := reader(7)
+	pages, empty, resets, filled := 0, 0, 0, 0
+	for round := range 12 {
+		tx := begin(t, n.pool)
+		run := func(sql string, args ...any) {
+			t.Helper()
+			if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// From few hidden rows in places to hardly any that is not.
+		run(`update row_version set hidden = true where ver % 20 >= $1`, []int{19, 10, 3, 1}[round%4])
+		if round%3 == 1 {
+			run(`delete from row_version where ver = (select p.ver from posting p where p.valid_from <= $1 and p.valid_to > $1 order by sha256(int8send(p.ver + $2)) limit 1)`, int64(w.W), int64(seed%1000))
+		}
+		for _, s := range [][]Selector{nil, {AttributeSelector("a", "b")}, {AttributeSelector("a", "b"), AttributeSelector("n", "1")}, {AttributeSelector("n", "2"), AttributeSelector("a", "b")}, {AttributeSelector("a", "nobody")}} {
+			for range 8 {
+				f.store.cfg.ScanRows = 1 + random.IntN(total+10)
+				q := PageQuery{W: w.W, WTag: w.Tag, T: now + uint64(random.IntN(2)*100), Limit: 1 + random.IntN(total+10), Selectors: s, Reader: &reader}
+				list := f.examinedAt(t, tx, q)
+				for {
+					vers, more, last, ok := pageOf(list, q, f.store.cfg.ScanRows)
+					p, err := f.Page(t.Context(), tx, q)
+					pages++
+					if !ok {
+						if resets++; CodeOf(err) != Reset {
+							t.Fatalf("a page with a lost row: %+v, %v", p, err)
+						}
+						break
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					var got []int64
+					for _, r := range p.Rows {
+						got = append(got, r.Version)
+					}
+					if !reflect.DeepEqual(got, vers) || p.More != more || p.Last != last {
+						t.Fatalf("%d rows after %d, at most %d of %d examined: %v, more %v, last %d; want %v, %v, %d", len(list), q.After, q.Limit, f.store.cfg.ScanRows, got, p.More, p.Last, vers, more, last)
+					}
+					if len(vers) == 0 && more {
+						empty++
+					}
+					if len(vers) == q.Limit {
+						filled++
+					}
+					if !more {
+						break
+					}
+					q.After = last
+				}
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d pages, %d full, %d empty that moved, %d resets", pages, filled, empty, resets)
+	if filled == 0 || empty == 0 || resets == 0 {
+		t.Error("not everything was met")
 	}
 }
