@@ -3,6 +3,8 @@ package livefeed
 import (
 	"context"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // T, the feed's time, is the database's clock_timestamp() in whole seconds, but never less than the last evaluated
@@ -45,6 +47,40 @@ func (f *Feed) Cut(ctx context.Context, q Querier) (Cut, error) {
 	c.W, c.Floor, c.Evaluated, c.Now = uint64(head), uint64(floor), uint64(evaluated), uint64(now)
 	c.Tag, c.Turn = [8]byte(tag), uint64(turn)
 	return c, nil
+}
+
+const epochsRead = `
+select f.id, f.epoch, greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated)
+from unnest($1::int[]) as u(id)
+cross join lateral (select * from feed f where f.id = u.id offset 0) f
+cross join lateral (select * from feed_clock c where c.feed_id = u.id offset 0) c`
+
+// Epochs reads the epochs of feeds, by their ids, and the latest time of any, in one statement.
+func (s *Store) Epochs(ctx context.Context, q Querier, feeds []*Feed) (epochs map[int32]string, latest uint64, err error) {
+	ids := make([]int32, len(feeds))
+	for i, f := range feeds {
+		ids[i] = f.id
+	}
+	rows, err := q.Query(ctx, epochsRead, ids)
+	if err != nil {
+		return nil, 0, fmt.Errorf("livefeed: read epochs: %w", err)
+	}
+	epochs = make(map[int32]string, len(feeds))
+	var id int32
+	var epoch string
+	var now uint64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &epoch, &now}, func() error {
+		epochs[id], latest = epoch, max(latest, now)
+		return nil
+	}); err != nil {
+		return nil, 0, fmt.Errorf("livefeed: read epochs: %w", err)
+	}
+	for _, f := range feeds {
+		if _, ok := epochs[f.id]; !ok {
+			return nil, 0, fmt.Errorf("livefeed: read the epoch of feed %q: it is not in the database any more", f.name)
+		}
+	}
+	return epochs, latest, nil
 }
 
 const clockAdvance = `update feed_clock set evaluated = $2 where feed_id = $1 and evaluated < $2`

@@ -27,6 +27,7 @@ func compactionCosts(t *testing.T, groups int) map[string]int {
 	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
 	statements := map[string]prepared{}
 	plan := func(name, sql string, types ...string) { statements[name] = prepare(t, conn, sql, types...) }
+	plan("look", compactLook, "int[]", "bigint[]", "bigint[]")
 	plan("floor", floorRead, "int")
 	plan("raise", floorRaise, "int", "bigint")
 	plan("removal lock", removalLock, "int")
@@ -46,11 +47,12 @@ func compactionCosts(t *testing.T, groups int) map[string]int {
 	plan("retained", retainedRead, "int")
 
 	feed, sha := number(f.id), "array["+literal(make([]byte, 32))+"]::bytea[]"
-	order := []string{"floor", "raise", "removal lock", "old groups", "selectors", "group evidence", "groups", "versions", "audiences", "removed",
+	order := []string{"look", "floor", "raise", "removal lock", "old groups", "selectors", "group evidence", "groups", "versions", "audiences", "removed",
 		"idle", "heads", "idle lock", "evidence", "count of heads", "list of evidence", "retained"}
 	run := func(removed int, selectors, shas string) map[string][]string {
 		to := number(removed)
 		return map[string][]string{
+			"look":  {"'{" + feed + "}'", "'{0}'", "'{0}'"},
 			"floor": {feed}, "raise": {feed, to}, "removal lock": {feed},
 			"old groups":       {feed, "0", to, "2000", "4000000"},
 			"selectors":        {feed, "0", to, selectors},
@@ -121,7 +123,7 @@ func TestF10_CompactionCostsWhatItRemoves(t *testing.T) {
 	const small, large = 400, 2400
 	few, many := compactionCosts(t, small), compactionCosts(t, large)
 	bounds := map[string]int{
-		"floor": 6, "raise": 16, "removal lock": 6, "old groups": 20, "selectors": 500, "group evidence": 12, "groups": 80, "versions": 1500, "audiences": 300,
+		"look": 24, "floor": 6, "raise": 16, "removal lock": 6, "old groups": 20, "selectors": 500, "group evidence": 12, "groups": 80, "versions": 1500, "audiences": 300,
 		"removed": 12, "idle": 230, "heads": 8, "count of heads": 4, "idle lock": 160, "evidence": 1000, "list of evidence": 12, "retained": 10,
 	}
 	for name, bound := range bounds {

@@ -438,3 +438,109 @@ func TestF13_ABusyLockIsNoError(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestF13_ALookFindsWhatCompactionWould: after random edits, promises and rounds, of two feeds and by two processes, a feed that the look
+// does not name is one in which a round does nothing; and one that is compacted to its end is not named. A look is one statement.
+func TestF13_ALookFindsWhatCompactionWould(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 13))
+	db := pgtest.New(t)
+	stopTimers(t, db)
+	var asked statements
+	nodes := []*node{startStore(t, db, traced(t, db, &asked), quiet), startStore(t, db, quiet)}
+	var feeds [2][]*Feed
+	for i := range 2 {
+		for j := range 2 {
+			feeds[i] = append(feeds[i], nodes[i].ensure(t, fmt.Sprint("f", j)))
+		}
+	}
+	named, silent := 0, 0
+	for step := range 200 {
+		i, j := random.IntN(2), random.IntN(2)
+		f, id := feeds[i][j], feeds[i][j].id
+		if random.IntN(3) == 0 {
+			edits := randomEdits(random)
+			if random.IntN(3) == 0 {
+				edits = append(edits, put(20+random.IntN(3), readers(byte(random.IntN(3))), beefOf(fmt.Sprint(step))))
+			}
+			f.mustAppend(t, group(fmt.Sprint(step), edits...))
+			continue
+		}
+		h, promised := nobody, map[int32]uint64{}
+		if head := f.cut(t).W; random.IntN(3) > 0 {
+			w := random.Uint64N(head + 1)
+			h, promised[id] = until(w), w
+		}
+		before := asked.all()
+		work, err := nodes[i].Compactable(t.Context(), nodes[i].cfg.Pool, []*Feed{f}, promised)
+		if err != nil || len(work) > 1 || len(work) == 1 && work[0] != f {
+			t.Fatalf("%v, %v", work, err)
+		}
+		if after := asked.all(); i == 0 && after[compactLook] != before[compactLook]+1 {
+			t.Errorf("a look is %d statements", after[compactLook]-before[compactLook])
+		}
+		floor, audiences := f.cut(t).Floor, countRows(t, db, "row_audience")
+		c, err := f.Compact(t.Context(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		did := c.Floor != floor || c.Groups+c.Versions+c.Evidence > 0 || c.More || countRows(t, db, "row_audience") != audiences
+		if len(work) == 1 {
+			named++
+		} else if silent++; did {
+			t.Fatalf("step %d: the look did not name the feed, and a round does %+v, its floor was %d", step, c, floor)
+		}
+		if random.IntN(2) == 0 {
+			f.compactAll(t, h)
+			if work, err := nodes[i].Compactable(t.Context(), nodes[i].cfg.Pool, []*Feed{f}, promised); err != nil || len(work) != 0 {
+				t.Fatalf("step %d: compacted to the end, and named: %v", step, err)
+			}
+		}
+	}
+	if named == 0 || silent == 0 {
+		t.Errorf("named %d times, not named %d times", named, silent)
+	}
+	// All feeds at once; one that is not there is not passed over in silence.
+	exec(t, nodes[0], "delete from feed_floor where feed_id = $1", feeds[0][0].id)
+	if work, err := nodes[0].Compactable(t.Context(), nodes[0].pool, feeds[0], nil); err != nil || len(work) == 0 || work[0] != feeds[0][0] {
+		t.Errorf("%v, %v", work, err)
+	}
+}
+
+// TestF13_EvidenceThatIsIdleIsLookedAt, also when nothing else can go.
+func TestF13_EvidenceThatIsIdleIsLookedAt(t *testing.T) {
+	t.Parallel()
+	db, n, f := startFeed(t, quiet)
+	f.mustAppend(t, group("1", put(1)))
+	f.compactAll(t, nobody)
+	look := func() int {
+		t.Helper()
+		work, err := n.Compactable(t.Context(), n.pool, []*Feed{f}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(work)
+	}
+	if look() != 0 {
+		t.Error("nothing is to be done")
+	}
+	if _, err := db.Pool.Exec(t.Context(), "insert into blob_idle select sha from blob"); err != nil {
+		t.Fatal(err)
+	}
+	if look() != 1 {
+		t.Error("idle evidence is passed over")
+	}
+	f.compactAll(t, nobody)
+	if look() != 0 || countRows(t, db, "blob") != 1 {
+		t.Error("it was looked at, and is needed")
+	}
+	// Groups from before evidence was listed may refer to anything: until they are gone none is collected, and none is looked for.
+	if _, err := db.Pool.Exec(t.Context(), "insert into blob_idle select sha from blob; update feed_floor set untracked = floor + 1", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	if look() != 0 {
+		t.Error("evidence that may not be looked at is looked for")
+	}
+}

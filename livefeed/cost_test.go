@@ -100,6 +100,9 @@ func TestF10_PlansHold(t *testing.T) {
 	plan("evidence", blobGet, "bytea[]")
 	plan("followed groups", followRead, "int", "bigint", "bigint", "bigint")
 	plan("heads", witnessRead, "text[]", "bigint[]", "bigint[]")
+	exec(t, n, "create table counts (feed_id int, name text, value bigint, primary key (feed_id, name))")
+	plan("epochs", epochsRead, "int[]")
+	plan("heads and marks", witnessMarks(readCounts), "text[]", "bigint[]", "bigint[]")
 	// Once now, so that the plan is made and kept.
 	o, wide, one := outpoint(77).Bytes(), AttributeSelector("wide", "x"), AttributeSelector("one", "7")
 	start := f.start(t)
@@ -126,12 +129,15 @@ func TestF10_PlansHold(t *testing.T) {
 			"evidence":             {"array[" + literal(make([]byte, 32)) + "]::bytea[]"},
 			"followed groups":      {feed, "0", w, "100"},
 			"heads":                {"'{f}'", "'{" + number(c.W/2) + "}'", "'{0}'"},
+			"epochs":               {"'{" + feed + "}'"},
+			"heads and marks":      {"'{f}'", "'{" + number(c.W/2) + "}'", "'{0}'"},
 		}
 	}
 	for name, args := range run(f.cut(t), 0) {
 		statements[name].touched(t, args...)
 	}
 
+	exec(t, n, "insert into counts select feed, 'service ' || n, n from generate_series($1::int, $1 + 9) feed, generate_series(1, 100) n", f.id)
 	now := f.cut(t).Now
 	const total = 4000
 	for i := range 2 * total / 500 {
@@ -158,7 +164,7 @@ func TestF10_PlansHold(t *testing.T) {
 	bounds := map[string]int{
 		"cut": 14, "stats": 14, "clock": 7, "next deadline": 12, "due rows": 4, "known keys": 4, "present rows": 8, "records": 6, "end of versions": 80,
 		"all rows": 50, "rows of a selector": 180, "all groups": 60, "end of the log": 18, "groups of a selector": 120, "selector sizes": 220, "tag": 8, "evidence": 4,
-		"followed groups": 40, "heads": 12,
+		"followed groups": 40, "heads": 12, "heads and marks": 45, "epochs": 8,
 	}
 	for name, args := range run(f.cut(t), ver) {
 		if name != "end of versions" { // it can run once only

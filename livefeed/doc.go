@@ -66,7 +66,8 @@
 // [Feed.Compact] moves the floor under an exclusive advisory lock, and asks what is promised in the statement after; then it removes
 // groups with seq <= floor and versions with valid_to <= floor in transactions of their own, and lists the evidence that may be idle.
 // A step takes idle evidence and all heads, so that no committer is between finding it stored and referring to it.
-// [Store.Vacuum] makes the space usable.
+// [Store.Vacuum] makes the space usable. [Store.Compactable] says, in one statement for all feeds, of which of them a round would find
+// something to do; it takes no lock, so that it may only ever send a round where there is nothing left, or be late by one look.
 //
 // Batched DELETE, not partitions, by measurement (BenchmarkRetention, 200 000 groups, 2 loaded cores): batches write 231 bytes of WAL a
 // group at 2 900 groups/s, dropped partitions 1 byte at 112 000, but a sparse read then touches 63 buffers instead of 4.

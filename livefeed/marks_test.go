@@ -1,9 +1,7 @@
 package livefeed
 
 import (
-	"context"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,14 +17,14 @@ func TestF17_TheBackstopComparesMarks(t *testing.T) {
 	n := startStore(t, db, traced(t, db, asked), func(c *Config) { c.Backstop, c.NoListen = 10*time.Millisecond, true })
 	f := n.ensure(t, "f")
 	counts(t, n, f, "a", 3)
-	var marks atomic.Int64
-	n.WatchMarks(func(ctx context.Context, q Querier) ([]Mark, error) {
-		marks.Add(1)
-		return readCounts(ctx, q)
-	})
-	testkit.Eventually(t, "the marks are compared", func() bool { return marks.Load() > 2 })
-	if heads := asked.so(witnessRead); int64(heads) < 4*marks.Load() {
-		t.Errorf("the marks were read %d times in %d looks at the heads", marks.Load(), heads)
+	n.WatchMarks(readCounts)
+	marks := func() int { return asked.so(witnessMarks(readCounts)) }
+	testkit.Eventually(t, "the marks are compared", func() bool { return marks() > 2 })
+	if heads := asked.so(witnessRead); heads < 3*marks() {
+		t.Errorf("the marks were read %d times, the heads alone %d times", marks(), heads)
+	}
+	if others := asked.so(readCounts); others != 0 {
+		t.Errorf("the marks were read in %d statements of their own", others)
 	}
 	before := len(f.turns(t))
 	exec(t, n, "update counts set value = 2")

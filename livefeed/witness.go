@@ -31,7 +31,7 @@ type Witness struct {
 	missing map[string]bool  // feeds whose absence was logged
 	doubted map[string]bool  // feeds of which it was logged that they seem to have lost something
 	changed bool             // since the file was written
-	read    func(context.Context, Querier) ([]Mark, error)
+	marks   string           // the query of all marks; "": there are none
 	adopt   func(name string, s sight)
 
 	broke atomic.Int64 // epochs, because history was lost
@@ -52,7 +52,7 @@ type sight struct {
 	tag          [8]byte // of group head
 	prohibitions uint64
 	evaluated    uint64
-	marks        map[string]uint64
+	marks        map[string]uint64 // nil: they were not read
 }
 
 // Mark is a counter that only grows, kept in the feed's database by a user of the feed.
@@ -69,12 +69,13 @@ type answer struct {
 	epochThen *string // epoch of the turn then; nil: not recorded
 }
 
-// WatchMarks sets how all marks are read, in one statement. What was [Store.Marked] once must be among them for ever.
-func (s *Store) WatchMarks(read func(ctx context.Context, q Querier) ([]Mark, error)) {
+// WatchMarks sets the query that tells all marks, as feed_id int, name text and value bigint. It is asked inside the witness's own
+// statement, a feed at a time. What was [Store.Marked] once must be among them for ever.
+func (s *Store) WatchMarks(query string) {
 	w := s.witness
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.read = read
+	w.marks = query
 }
 
 // Marked remembers a mark. Call it after the commit that wrote it: what is not committed was never promised.
@@ -136,7 +137,7 @@ func (w *Witness) use(name string, id int32) {
 func (w *Witness) attach(adopt func(string, sight)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.adopt, w.read = adopt, nil
+	w.adopt, w.marks = adopt, ""
 	for name, s := range w.seen {
 		s.used, s.met = false, false
 		w.seen[name] = s
@@ -161,15 +162,15 @@ func (w *Witness) check(ctx context.Context, db database) error { return w.compa
 
 // compare is check, of everything or of everything but the marks.
 func (w *Witness) compare(ctx context.Context, db database, marks bool) error {
-	before, read := w.copy()
+	before, query := w.copy()
 	if len(before) == 0 {
 		return nil
 	}
-	readNow := read
+	asked := query
 	if !marks {
-		readNow = nil
+		asked = ""
 	}
-	now, err := ask(ctx, db, before, readNow)
+	now, err := ask(ctx, db, before, asked)
 	if err != nil {
 		return err
 	}
@@ -197,17 +198,17 @@ func (w *Witness) compare(ctx context.Context, db database, marks bool) error {
 			continue
 		}
 		w.doubt(ctx, name, missing)
-		if err := w.breakEpoch(ctx, db, name, was, read); err != nil {
+		if err := w.breakEpoch(ctx, db, name, was, query); err != nil {
 			faults = append(faults, fmt.Errorf("feed %q: %w", name, err))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-func (w *Witness) copy() (map[string]sight, func(context.Context, Querier) ([]Mark, error)) {
+func (w *Witness) copy() (seen map[string]sight, marks string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.seen), w.read
+	return maps.Clone(w.seen), w.marks
 }
 
 // absent says that a feed is not there. Of one that nobody uses that is no reason to refuse the database: if it is created
@@ -387,23 +388,35 @@ func (w *Witness) committed(name string, pl *plan) {
 	})
 }
 
-// witnessRead asks for feeds by name, each with the head and the turn that were seen, or -1. Every look-up is fenced: it
+// What the witness asks: for feeds by name, each with the head and the turn that were seen, or -1. Every look-up is fenced: it
 // goes to an index one key at a time.
-const witnessRead = `
+const (
+	witnessAsk = `
 select u.name, f.id, (extract(epoch from f.created_at) * 1000000)::bigint, f.epoch, f.turn, f.broken, h.head, h.tag, f.prohibition_rev, c.evaluated,
        case when u.head = h.head then h.tag
             when u.head = l.floor then l.tag
             when u.head > l.floor and u.head < h.head then (select g.tag from feed_group g where g.feed_id = f.id and g.seq = u.head) end,
        case when u.turn = f.turn then f.epoch
-            when u.turn < f.turn then (select t.epoch from feed_turn t where t.feed_id = f.id and t.turn = u.turn) end
+            when u.turn < f.turn then (select t.epoch from feed_turn t where t.feed_id = f.id and t.turn = u.turn) end, `
+	witnessFrom = `
 from unnest($1::text[], $2::bigint[], $3::bigint[]) as u(name, head, turn)
 cross join lateral (select * from feed f where f.name = u.name offset 0) f
 cross join lateral (select * from feed_head h where h.feed_id = f.id offset 0) h
 cross join lateral (select * from feed_floor l where l.feed_id = f.id offset 0) l
 cross join lateral (select * from feed_clock c where c.feed_id = f.id offset 0) c`
 
-// ask reads what the database holds of the feeds now. A database without these tables holds none.
-func ask(ctx context.Context, q Querier, feeds map[string]sight, read func(context.Context, Querier) ([]Mark, error)) (map[string]answer, error) {
+	witnessRead = witnessAsk + `null::text[], null::bigint[]` + witnessFrom
+)
+
+// witnessMarks is witnessRead with the marks of each feed.
+func witnessMarks(query string) string {
+	return witnessAsk + `k.names, k.counts` + witnessFrom + `
+cross join lateral (select coalesce(array_agg(m.name), '{}') as names, coalesce(array_agg(m.value), '{}') as counts
+                    from (` + query + `) m where m.feed_id = f.id) k`
+}
+
+// ask reads what the database holds of the feeds now, and the marks if their query is given. A database without these tables holds none.
+func ask(ctx context.Context, q Querier, feeds map[string]sight, marks string) (map[string]answer, error) {
 	var names []string
 	var heads, turns []int64
 	for name, s := range feeds {
@@ -413,46 +426,55 @@ func ask(ctx context.Context, q Querier, feeds map[string]sight, read func(conte
 		}
 		names, heads, turns = append(names, name), append(heads, head), append(turns, turn)
 	}
-	rows, err := q.Query(ctx, witnessRead, names, heads, turns)
-	if err != nil {
-		return none(err)
+	sql := witnessRead
+	if marks != "" {
+		sql = witnessMarks(marks)
 	}
 	now := make(map[string]answer, len(feeds))
-	byID := map[int32]string{}
+	rows, err := q.Query(ctx, sql, names, heads, turns)
+	if err == nil {
+		err = scanAnswers(rows, now, marks != "")
+	}
+	if err == nil {
+		return now, nil
+	}
+	const noTable, noColumn = "42P01", "42703"
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == noTable || e.Code == noColumn) {
+		if marks == "" {
+			return nil, nil // the schema's own check says what to do about it
+		}
+		// Of which tables?
+		if none, fault := ask(ctx, q, feeds, ""); fault == nil && none == nil {
+			return nil, nil
+		}
+	}
+	return nil, fmt.Errorf("read what the feeds hold: %w", err)
+}
+
+func scanAnswers(rows pgx.Rows, now map[string]answer, marked bool) error {
+	defer rows.Close()
 	for rows.Next() {
 		a := answer{sight: sight{known: true}}
 		var name string
 		var born, turn, broken, head, prohibitions, evaluated int64
 		var tag []byte
-		if err := rows.Scan(&name, &a.id, &born, &a.epoch, &turn, &broken, &head, &tag, &prohibitions, &evaluated, &a.tagThen, &a.epochThen); err != nil {
-			rows.Close()
-			return nil, fmt.Errorf("read what the feeds hold: %w", err)
+		var marks []string
+		var counts []int64
+		if err := rows.Scan(&name, &a.id, &born, &a.epoch, &turn, &broken, &head, &tag, &prohibitions, &evaluated, &a.tagThen, &a.epochThen, &marks, &counts); err != nil {
+			return err
 		}
 		a.born = uint64(born)
 		a.turn, a.broken, a.head, a.prohibitions, a.evaluated = uint64(turn), uint64(broken), uint64(head), uint64(prohibitions), uint64(evaluated)
 		a.tag = [8]byte(tag)
-		now[name], byID[a.id] = a, name
-	}
-	if err := rows.Err(); err != nil {
-		return none(err)
-	}
-	if read == nil {
-		return now, nil
-	}
-	marks, err := read(ctx, q)
-	if err != nil {
-		return nil, fmt.Errorf("read the counts that only grow: %w", err)
-	}
-	for name, a := range now {
-		a.marks = map[string]uint64{}
+		if marked {
+			a.marks = make(map[string]uint64, len(marks))
+			for i, mark := range marks {
+				a.marks[mark] = uint64(counts[i])
+			}
+		}
 		now[name] = a
 	}
-	for _, m := range marks {
-		if name, ok := byID[m.Feed]; ok {
-			now[name].marks[m.Name] = m.Value
-		}
-	}
-	return now, nil
+	return rows.Err()
 }
 
 // broken counts a break because of lost history, and says what it means.
@@ -463,18 +485,9 @@ func (w *Witness) broken(feed string, t *turning, turn uint64) {
 		"feed", feed, "found", t.reason, "epoch", t.epoch, "turn", turn)
 }
 
-// none turns the absence of the tables into that of the feeds: the schema's own check says what to do about it.
-func none(err error) (map[string]answer, error) {
-	const noTable, noColumn = "42P01", "42703"
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == noTable || e.Code == noColumn) {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("read what the feeds hold: %w", err)
-}
-
 // breakEpoch breaks a feed's epoch if the database, under the head lock, still lacks what was seen. Of several nodes that
 // find out the second sees that it was done.
-func (w *Witness) breakEpoch(ctx context.Context, db database, name string, was sight, read func(context.Context, Querier) ([]Mark, error)) error {
+func (w *Witness) breakEpoch(ctx context.Context, db database, name string, was sight, marks string) error {
 	t := turning{least: was.turn, mode: Break, epoch: newEpoch()}
 	var is answer
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -484,7 +497,7 @@ func (w *Witness) breakEpoch(ctx context.Context, db database, name string, was 
 		if _, err := tx.Exec(ctx, headOnlyLock, t.feed); err != nil {
 			return err
 		}
-		now, err := ask(ctx, tx, map[string]sight{name: was}, read)
+		now, err := ask(ctx, tx, map[string]sight{name: was}, marks)
 		if err != nil {
 			return err
 		}

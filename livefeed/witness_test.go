@@ -40,19 +40,7 @@ func counts(t testing.TB, n *node, f *Feed, name string, value uint64) {
 	n.Marked(Mark{Feed: f.id, Name: name, Value: value})
 }
 
-func readCounts(ctx context.Context, q Querier) ([]Mark, error) {
-	rows, err := q.Query(ctx, "select feed_id, name, value from counts")
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (Mark, error) {
-		var m Mark
-		var value int64
-		err := r.Scan(&m.Feed, &m.Name, &value)
-		m.Value = uint64(value)
-		return m, err
-	})
-}
+const readCounts = "select feed_id, name, value from counts"
 
 func (n *node) mustVerify(t testing.TB) {
 	t.Helper()

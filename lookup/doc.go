@@ -35,7 +35,7 @@
 //
 // An Open holds the feed's pin from before it fixes W until its commit, and the compactor asks for the smallest W only behind the
 // same lock: either it sees the session, or the session's W is not yet chosen. One node does the rounds of [Provider.Retain],
-// whoever holds an advisory lock; any node may.
+// whoever holds an advisory lock; any node may. A round looks first, in a few statements for all feeds, and works where it found something.
 //
 // Epochs are turned in package livefeed. A session remembers the turn it was opened at; load and gate compare it with the feed's
 // last break in the statement that reads the session, so no clean-up has to happen first. A retired epoch changes nothing for

@@ -86,22 +86,8 @@ func (p *shard) marked(feed int32, service string, changes uint64) {
 	p.source.Marked(livefeed.Mark{Feed: feed, Name: service, Value: changes})
 }
 
-// marks reads how far every ledger has come.
-func (p *shard) marks(ctx context.Context, q livefeed.Querier) ([]livefeed.Mark, error) {
-	rows, err := q.Query(ctx, `select feed_id, service, changes from lookup_ledger`)
-	if err != nil {
-		return nil, fmt.Errorf("lookup: read the ledger: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (livefeed.Mark, error) {
-		var m livefeed.Mark
-		err := r.Scan(&m.Feed, &m.Name, &m.Value)
-		return m, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("lookup: read the ledger: %w", err)
-	}
-	return list, nil
-}
+// ledgerMarks tells how far every ledger has come.
+const ledgerMarks = `select feed_id, service as name, changes as value from lookup_ledger`
 
 // note counts a change of who may read a service in its ledger, as the last statement of the transaction that makes it.
 func (p *shard) note(ctx context.Context, q livefeed.Querier, s *service) (changes uint64, err error) {

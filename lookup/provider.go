@@ -192,7 +192,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 			return nil, err
 		}
 		d.source.OnHint(p.hinted)
-		d.source.WatchMarks(d.marks)
+		d.source.WatchMarks(ledgerMarks)
 		// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
 		if err := d.source.Verify(ctx); err != nil {
 			return nil, fmt.Errorf("lookup: %w", err)

@@ -49,8 +49,15 @@ const (
 	retentionLock = 0x6f76_6c64_7265_7461
 )
 
-// retainedFeeds lists every feed of the database: sessions outlive a feed's place in the configuration.
-const retainedFeeds = `select feed_id from feed_clock order by feed_id`
+// sessionsLook says of every feed of the database, as sessions outlive a feed's place in the configuration, at which turn its epoch was
+// last broken, and whether records of its sessions may go.
+const sessionsLook = `
+select c.feed_id, f.broken,
+       (select 1 from lookup_session s where s.feed_id = c.feed_id and s.replay_until <= t.now order by s.replay_until limit 1) is not null
+from feed_clock c
+cross join lateral (select * from feed f where f.id = c.feed_id offset 0) f
+cross join lateral (select ` + now + ` as now) t
+order by c.feed_id`
 
 // sessionsGone removes sessions of a feed ($1), at most $2, whose replayUntil has come, whatever their state. Those that
 // nobody ended still count in the ledger, until now. The fence stays: alone it means expired. A session that another
@@ -85,11 +92,23 @@ limit $2`
 
 // horizon is the smallest watermark of a feed that a session still holds on to. The fence keeps the walk in the order of
 // w: what it passes over has fallen due since the round began.
-const horizon = `
+const (
+	horizon = `
 select o.w from (
   select s.w, s.replay_until from lookup_session s where s.feed_id = $1 and s.state = 1 order by s.w offset 0) o
 where o.replay_until > (select ` + now + ` from feed_clock c where c.feed_id = $1)
 limit 1`
+
+	// horizons is the same of several feeds, null where there is none.
+	horizons = `
+select c.feed_id, (
+  select o.w from (
+    select s.w, s.replay_until from lookup_session s where s.feed_id = c.feed_id and s.state = 1 order by s.w offset 0) o
+  where o.replay_until > t.now limit 1)
+from unnest($1::int[]) as u(id)
+cross join lateral (select * from feed_clock c where c.feed_id = u.id offset 0) c
+cross join lateral (select ` + now + ` as now) t`
+)
 
 const manifestsGone = `
 delete from manifest m where m.expires_at <= (select ` + manifestNow + ` - $1)
@@ -103,7 +122,8 @@ type keeper struct {
 
 // Retain does one round of forgetting: it resets sessions of broken epochs, removes the records of sessions whose replayUntil
 // has come, and manifests that nobody names, and then lets every feed go of the log and the row versions that no
-// session needs any more (BRC-193 s4, s8). It is bounded; Retained.More asks for another round. What fails in one feed does
+// session needs any more (BRC-193 s4, s8). It looks first, for all feeds together: where there is nothing to do a round is a
+// few statements, however many feeds there are. It is bounded; Retained.More asks for another round. What fails in one feed does
 // not keep the others.
 func (p *Provider) Retain(ctx context.Context) (Retained, error) {
 	var done Retained
@@ -139,7 +159,9 @@ func (p *shard) retain(ctx context.Context) (Retained, error) {
 		note(fmt.Errorf("lookup: remove manifests: %w", err))
 	}
 	done.Manifests = tag.RowsAffected()
-	for _, feed := range p.feedsInOrder() {
+	work, err := p.compactable(ctx)
+	note(err)
+	for _, feed := range work {
 		note(p.compact(ctx, feed, &done))
 	}
 	note(p.source.Vacuum(ctx))
@@ -157,35 +179,36 @@ func (p *shard) feedsInOrder() []*livefeed.Feed {
 }
 
 func (p *shard) forgetSessions(ctx context.Context, done *Retained) error {
-	rows, err := p.pool.Query(ctx, retainedFeeds)
+	rows, err := p.pool.Query(ctx, sessionsLook)
 	if err != nil {
-		return fmt.Errorf("lookup: list the feeds: %w", err)
+		return fmt.Errorf("lookup: look for sessions that may go: %w", err)
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	type look struct {
+		feed   int32
+		broken uint64
+		due    bool
+	}
+	looks, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (l look, err error) {
+		err = r.Scan(&l.feed, &l.broken, &l.due)
+		return l, err
+	})
 	if err != nil {
-		return fmt.Errorf("lookup: list the feeds: %w", err)
+		return fmt.Errorf("lookup: look for sessions that may go: %w", err)
 	}
 	var faults []error
-	for _, id := range ids {
-		if err := p.resetVoid(ctx, id, done); err != nil {
-			faults = append(faults, err)
+	for _, l := range looks {
+		if l.broken != p.keeper.broken[l.feed] {
+			faults = append(faults, p.resetVoid(ctx, l.feed, l.broken, done))
 		}
-		if err := p.removeOld(ctx, id, done); err != nil {
-			faults = append(faults, err)
+		if l.due {
+			faults = append(faults, p.removeOld(ctx, l.feed, done))
 		}
 	}
 	return errors.Join(faults...)
 }
 
 // resetVoid ends the sessions that a break of the epoch left behind, once a break.
-func (p *shard) resetVoid(ctx context.Context, feed int32, done *Retained) error {
-	var broken uint64
-	if err := p.pool.QueryRow(ctx, `select broken from feed where id = $1`, feed).Scan(&broken); err != nil {
-		return fmt.Errorf("lookup: read the last break of a feed: %w", err)
-	}
-	if broken == p.keeper.broken[feed] {
-		return nil
-	}
+func (p *shard) resetVoid(ctx context.Context, feed int32, broken uint64, done *Retained) error {
 	for range sessionBatches {
 		rows, err := p.pool.Query(ctx, sessionsVoid, feed, sessionBatch)
 		if err != nil {
@@ -238,6 +261,44 @@ func (p *shard) removeOld(ctx context.Context, feed int32, done *Retained) error
 	return nil
 }
 
+// compactable are the feeds of which something may go, in their order.
+func (p *shard) compactable(ctx context.Context) ([]*livefeed.Feed, error) {
+	feeds := p.feedsInOrder()
+	ids := make([]int32, len(feeds))
+	for i, feed := range feeds {
+		ids[i] = feed.ID()
+	}
+	rows, err := p.pool.Query(ctx, horizons, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: ask for the oldest promises: %w", err)
+	}
+	promised := make(map[int32]uint64, len(feeds))
+	var id int32
+	var w *uint64
+	if _, err := pgx.ForEachRow(rows, []any{&id, &w}, func() error {
+		if w != nil {
+			promised[id] = *w
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("lookup: ask for the oldest promises: %w", err)
+	}
+	for _, feed := range feeds {
+		w, held := promised[feed.ID()]
+		p.promises(feed, w, held)
+	}
+	return p.source.Compactable(ctx, p.pool, feeds, promised)
+}
+
+// promises tells the metrics of the oldest promise of a feed.
+func (p *shard) promises(feed *livefeed.Feed, w uint64, held bool) {
+	if held {
+		p.kept.oldest.WithLabelValues(feed.Name()).Set(float64(w))
+	} else {
+		p.kept.oldest.DeleteLabelValues(feed.Name())
+	}
+}
+
 func (p *shard) compact(ctx context.Context, feed *livefeed.Feed, done *Retained) error {
 	for range compactRounds {
 		c, err := feed.Compact(ctx, p.horizon)
@@ -262,15 +323,11 @@ func (p *shard) compact(ctx context.Context, feed *livefeed.Feed, done *Retained
 // every Open has either committed its session or not yet chosen its watermark.
 func (p *shard) horizon(ctx context.Context, tx pgx.Tx, feed *livefeed.Feed) (w uint64, ok bool, err error) {
 	err = tx.QueryRow(ctx, horizon, feed.ID()).Scan(&w)
-	if errors.Is(err, pgx.ErrNoRows) {
-		p.kept.oldest.DeleteLabelValues(feed.Name())
-		return 0, false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, fmt.Errorf("lookup: ask for the oldest promise: %w", err)
 	}
-	p.kept.oldest.WithLabelValues(feed.Name()).Set(float64(w))
-	return w, true, nil
+	p.promises(feed, w, err == nil)
+	return w, err == nil, nil
 }
 
 // retainLoop forgets in rounds while this node holds the lock. A round that fails is logged and tried again.

@@ -29,6 +29,8 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		args string
 	}{
 		"horizon":   {horizon, fmt.Sprint(feed)},
+		"horizons":  {horizons, fmt.Sprint("array[", feed, "]")},
+		"look":      {sessionsLook, ""},
 		"sessions":  {sessionsGone, fmt.Sprint(feed, ", 100")},
 		"void":      {sessionsVoid, fmt.Sprint(feed, ", 100")},
 		"ending":    {endSessions(`s.id = any($2::bytea[])`), `3, array[sha256(convert_to('s7', 'UTF8'))]`},
@@ -36,7 +38,7 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		"gate":      {gateAsk, `array[sha256(convert_to('s4990', 'UTF8'))], array[sha256('1') || '\x00000000'::bytea], '{}', ` + fmt.Sprint("array[", feed, "]")},
 		"manifests": {manifestsGone, fmt.Sprint(manifestKept)},
 	}
-	types := map[string]string{"horizon": "int", "sessions": "int, bigint", "void": "int, bigint", "ending": "smallint, bytea[]", "revoke": "smallint, text, bytea", "manifests": "bigint", "gate": "bytea[], bytea[], bytea[], int[]"}
+	types := map[string]string{"horizon": "int", "horizons": "int[]", "look": "", "sessions": "int, bigint", "void": "int, bigint", "ending": "smallint, bytea[]", "revoke": "smallint, text, bytea", "manifests": "bigint", "gate": "bytea[], bytea[], bytea[], int[]"}
 	buffers := func(name string) int {
 		t.Helper()
 		tx, err := conn.Begin(t.Context())
@@ -45,7 +47,7 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		}
 		defer tx.Rollback(t.Context()) //nolint:errcheck // nothing is to stay
 		var plan []byte
-		if err := tx.QueryRow(t.Context(), `explain (analyze, buffers, format json) execute `+name+`(`+statements[name].args+`)`).Scan(&plan); err != nil {
+		if err := tx.QueryRow(t.Context(), `explain (analyze, buffers, format json) execute `+name+bracketed(statements[name].args)).Scan(&plan); err != nil {
 			t.Fatal(err)
 		}
 		var out []struct {
@@ -63,7 +65,7 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		return out[0].Plan.Hit + out[0].Plan.Read
 	}
 	for name, s := range statements {
-		if _, err := conn.Exec(t.Context(), `prepare `+name+`(`+types[name]+`) as `+s.sql); err != nil {
+		if _, err := conn.Exec(t.Context(), `prepare `+name+bracketed(types[name])+` as `+s.sql); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		buffers(name)
@@ -85,7 +87,7 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		select $1, sha256(convert_to(i::text, 'UTF8')) || '\x00000000', i % 4900, '{}' from generate_series(1, 20000) i`, feed); err != nil {
 		t.Fatal(err)
 	}
-	for name, most := range map[string]int{"gate": 30, "horizon": 12, "sessions": 20, "void": 21000, "ending": 60, "revoke": 12, "manifests": 200 * 8} {
+	for name, most := range map[string]int{"gate": 30, "horizon": 12, "horizons": 14, "look": 14, "sessions": 20, "void": 21000, "ending": 60, "revoke": 12, "manifests": 200 * 8} {
 		if got := buffers(name); got > most {
 			t.Errorf("%s touches %d buffers among 20000 promised sessions, at most %d are needed", name, got, most)
 		} else {
@@ -100,4 +102,12 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 	} else {
 		t.Logf("%-10s %5d buffers, 100 to remove", "sessions", got)
 	}
+}
+
+// bracketed is a list of arguments, or nothing.
+func bracketed(list string) string {
+	if list == "" {
+		return ""
+	}
+	return "(" + list + ")"
 }

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/brc104"
+	"github.com/overlayd/overlayd/livefeed"
 )
 
 // The secrets behind BRC-104 session nonces live in the database and are shared by every node. A new one is accepted as soon
@@ -30,40 +32,46 @@ func (p *Provider) Ring(context.Context) (*brc104.Ring, error) {
 	return ring, nil
 }
 
+// ringRead reads the secrets, and whether it is time to draw another. The one that seals comes first: the newest that has ripened, or the
+// oldest of all. The rest, newest first, are accepted for as long as a session sealed with them may live.
+const ringRead = `with s as (
+		select secret, created_at, id, created_at + $1 <= ` + clock + ` as ripe from session_secret
+		where created_at + $2 > ` + clock + ` or id = (select max(id) from session_secret))
+	select secret, (select max(created_at) from s) + $4 <= ` + clock + ` from s order by
+		(id = coalesce((select max(id) from s where ripe), (select min(id) from s))) desc, id desc limit $3`
+
 // refreshRing reads the secrets, drawing the first or the next one if it is time.
 func (p *Provider) refreshRing(ctx context.Context) error {
-	var ring brc104.Ring
-	err := pgx.BeginTxFunc(ctx, p.main.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		var due bool
-		err := tx.QueryRow(ctx, `select coalesce(max(created_at), 0) + $1 <= `+clock+` from session_secret`,
-			int64(secretRotates.Seconds())).Scan(&due)
-		if err != nil {
-			return err
-		}
-		if due {
+	ring, due, err := readRing(ctx, p.main.pool)
+	if err == nil && due {
+		err = pgx.BeginTxFunc(ctx, p.main.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 			if err := drawSecret(ctx, tx); err != nil {
 				return err
 			}
-		}
-		// The one that seals comes first: the newest that has ripened, or the oldest of all. The rest, newest first, are
-		// accepted for as long as a session sealed with them may live.
-		rows, err := tx.Query(ctx, `with s as (
-				select secret, created_at, id, created_at + $1 <= `+clock+` as ripe from session_secret
-				where created_at + $2 > `+clock+` or id = (select max(id) from session_secret))
-			select secret from s order by
-				(id = coalesce((select max(id) from s where ripe), (select min(id) from s))) desc, id desc limit $3`,
-			int64(secretRipens.Seconds()), int64((secretRotates + secretRipens + brc104.MaxSessionTTL).Seconds()), brc104.MaxRingKeys)
-		if err != nil {
+			ring, _, err = readRing(ctx, tx)
 			return err
-		}
-		ring.Secrets, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
-		return err
-	})
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("lookup: read the session secrets: %w", err)
 	}
-	p.ring.Store(&ring)
+	p.ring.Store(ring)
 	return nil
+}
+
+func readRing(ctx context.Context, q livefeed.Querier) (ring *brc104.Ring, due bool, err error) {
+	rows, err := q.Query(ctx, ringRead, int64(secretRipens.Seconds()), int64((secretRotates + secretRipens + brc104.MaxSessionTTL).Seconds()),
+		brc104.MaxRingKeys, int64(secretRotates.Seconds()))
+	if err != nil {
+		return nil, false, err
+	}
+	ring, due = &brc104.Ring{}, true // none: the first is to be drawn
+	var secret []byte
+	_, err = pgx.ForEachRow(rows, []any{&secret, &due}, func() error {
+		ring.Secrets = append(ring.Secrets, bytes.Clone(secret))
+		return nil
+	})
+	return ring, due, err
 }
 
 // drawSecret adds a secret unless another node just did.

@@ -252,16 +252,16 @@ func (p *shard) reach(ctx context.Context, ask func(ctx context.Context) error) 
 // away they are those last seen: an Open under one that has turned since is told so.
 func (p *shard) epochsOf(ctx context.Context, q livefeed.Querier, into map[*livefeed.Feed]string) (latest uint64, err error) {
 	err = p.reach(ctx, func(ctx context.Context) error {
-		for id, feed := range p.feeds {
-			cut, err := feed.Cut(ctx, q)
-			if err != nil {
-				return fmt.Errorf("lookup: read the epoch of feed %s: %w", feed.Name(), err)
-			}
-			into[feed] = cut.Epoch
-			latest = max(latest, cut.Now)
-			p.seen.mu.Lock()
-			p.seen.epochs[id] = cut.Epoch
-			p.seen.mu.Unlock()
+		epochs, time, err := p.source.Epochs(ctx, q, p.feedsInOrder())
+		if err != nil {
+			return fmt.Errorf("lookup: %w", err)
+		}
+		latest = time
+		p.seen.mu.Lock()
+		defer p.seen.mu.Unlock()
+		for id, epoch := range epochs {
+			into[p.feeds[id]] = epoch
+			p.seen.epochs[id] = epoch
 		}
 		return nil
 	})

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -31,9 +32,17 @@ var kinds = []struct {
 	{"log", "octet_length(k.changes)", false},
 	{"evidence", "select sha, bytes from blob", false},
 	{"drive", "from unnest($2::bytea[]) with ordinality as u(selector, n)", false},
+	{"sessions that may go", "order by s.replay_until limit 1) is not null", false},
+	{"manifests that may go", "delete from manifest m", false},
+	{"promises", "where o.replay_until > t.now limit 1", false},
+	{"what may be compacted", "as u(feed, groups, versions)", false},
+	{"epochs", "select f.id, f.epoch, greatest(", false},
+	{"manifest", "select packet from manifest", false},
 	{"backstop", "as u(name, head, turn)", true},
-	{"ledgers", "select feed_id, service, changes from lookup_ledger", true},
 	{"timers", "Seconds until the earliest deadline", true},
+	{"gauges", "full join lookup_ledger", true},
+	{"probe", "select pg_notify($1, '')", true},
+	{"ping", "-- ping", true}, // of a connection that nobody used for a second
 	{"timer lock", "select u.id, pg_try_advisory_lock($1, u.id)", true},
 }
 
@@ -161,4 +170,62 @@ func (n *node) backstops(c *counter, rounds int) int {
 	testkit.Eventually(n.t, "the backstop has looked", func() bool { return count() >= before+rounds })
 	n.t.Logf("%d rounds of the backstop in %s", rounds, time.Since(began).Round(time.Millisecond))
 	return rounds
+}
+
+// TestS4_AQuietRoundIsAFewStatements: where there is nothing to forget a round of retention looks once for all feeds, and no transaction begins.
+// So does who asks for the manifest in force.
+func TestS4_AQuietRoundIsAFewStatements(t *testing.T) {
+	t.Parallel()
+	c := &counter{kinds: make(map[string]int)}
+	var services []Service
+	for i := range 5 {
+		services = append(services, Service{
+			Name: []string{testService, "ls_b", "ls_c", "ls_d", "ls_e"}[i], Feed: fmt.Sprint("feed", i), RulesParameters: json.RawMessage(`{"attributes":["artist","genre"]}`),
+			SessionSeconds: 3600, ReplaySeconds: 600, MaxRequestBytes: 1 << 20, MaxResponseBytes: 4 << 20, MaxObservations: 1024, MaxWaitMs: 25000,
+		})
+	}
+	n := start(t, setup{tracer: c, services: services})
+	x := mint("a row", 0)
+	n.append(x.put(genre(0), ""))
+	b := n.open(ask{})
+	n.append(x.put(genre(1), ""), mint("another", 0).put(genre(0), ""))
+	quiet := map[string]int{"sessions that may go": 1, "manifests that may go": 1, "promises": 1, "what may be compacted": 1}
+	for round := range 3 {
+		n.retain() // up to the session's watermark
+		c.take()
+		if done := n.mustRetain(); done != (Retained{}) {
+			t.Fatalf("%+v", done)
+		}
+		c.is(t, fmt.Sprintf("quiet round %d", round), quiet)
+	}
+	if n.floor() != b.Through {
+		t.Fatalf("floor %d, W %d", n.floor(), b.Through)
+	}
+	if got := n.metric("overlayd_lookup_oldest_watermark", "feed0"); uint64(got) != b.Through {
+		t.Errorf("the oldest watermark is told as %v", got)
+	}
+	c.take()
+	if _, err := n.provider.current(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	c.is(t, "the manifest of five feeds", map[string]int{"epochs": 1, "manifest": 1})
+
+	n.shut(b)
+	c.take()
+	if done := n.mustRetain(); done.Versions != 1 {
+		t.Fatalf("%+v", done)
+	}
+	if got := c.take(); got["begin isolation level read committed"] == 0 {
+		t.Fatalf("what can go goes: %v", got)
+	}
+}
+
+// mustRetain is one round of retention.
+func (n *node) mustRetain() Retained {
+	n.t.Helper()
+	done, err := n.provider.Retain(context.Background())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return done
 }

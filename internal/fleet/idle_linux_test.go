@@ -48,8 +48,15 @@ func TestN7_IdlePolls(t *testing.T) {
 	used := resident(t, one)
 
 	idle, renewal := cost{}, cost{}
-	all := func() { // wait
-		testkit.Eventually(t, "every poll waits", func() bool { return int(o.metric("overlayd_livefeed_waiters")) == n })
+	// Every poll waits, and has asked the gate once since it began to: a poll that was answered has asked thrice. What it costs to come is
+	// part of the renewal.
+	gates := func() int { return int(o.metric("overlayd_lookup_gate_batch_sum")) }
+	opened := gates()
+	all := func(round int) {
+		t.Helper()
+		testkit.Eventually(t, "every poll waits", func() bool {
+			return int(o.metric("overlayd_livefeed_waiters")) == n && int(o.metric("overlayd_lookup_waiting_polls")) == n && gates() >= opened+n*(3*round+1)
+		})
 	}
 	now := func() cost { return cost{time.Now(), processor(t, one), statements.statements(), 0} }
 	sent := time.Now()
@@ -60,7 +67,7 @@ func TestN7_IdlePolls(t *testing.T) {
 	var rss, goroutines, heap, stacks float64
 	var answers told
 	for ; rounds < idlePolls && idle.span < *idleTime; rounds++ {
-		all()
+		all(rounds)
 		from := now()
 		// The first poll was sent then at the earliest, and each is renewed after it has waited as long as the one before.
 		<-time.After(time.Until(sent.Add(time.Duration(rounds+1)**idleWait - *idleWait/20)))
@@ -75,7 +82,7 @@ func TestN7_IdlePolls(t *testing.T) {
 		if rounds+1 < idlePolls {
 			from = now()
 			answers = next(t, lines, 5*time.Minute)
-			all()
+			all(rounds + 1)
 			renewal.add(from, now())
 		}
 	}
@@ -106,8 +113,8 @@ func TestN7_IdlePolls(t *testing.T) {
 	if idle.span < *idleTime {
 		t.Errorf("all polls waited for %v in all, not %v: they take too long to be sent and renewed for a wait of %v; ask for fewer", idle.span, *idleTime, *idleWait)
 	}
-	if float64(idle.statements) > float64(n*windows) {
-		t.Errorf("%d statements while %d polls waited, in %d windows", idle.statements, n, windows)
+	if most := 10*seconds + 20; float64(idle.statements) > most { // a round of retention and of each other thing may fall into a short time
+		t.Errorf("%d statements in %.1f s while %d polls waited, at most %.0f expected", idle.statements, seconds, n, most)
 	}
 }
 
