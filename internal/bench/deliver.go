@@ -124,6 +124,7 @@ func (r *Report) fan(ctx context.Context, s Subject, load Load, rec *Recorder) e
 	r.Lost += t.Lost
 	r.Doubled += t.Doubled
 	rec.Fact(factLate, millis(t.Late.Quantile(0.99)))
+	rec.Fact(factAnswered, millis(t.Answered.Quantile(0.5)))
 	return err
 }
 

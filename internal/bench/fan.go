@@ -45,8 +45,9 @@ type Load struct {
 // Tally is what came of a load, all of it, warm-up included.
 type Tally struct {
 	Appended, Delivered, Lost, Doubled int64
-	// Late is how long after their times appends began, the wait for an appender included.
-	Late Histogram
+	// Late is how long after their times appends began, the wait for an appender included; Answered how long they took. Warm-up is
+	// counted in both.
+	Late, Answered Histogram
 }
 
 // tailTime is how long what was appended may take to arrive after the load.
@@ -155,7 +156,7 @@ func (p *pour) append(ctx context.Context, fan Fan, all uint64, t *Tally) error 
 	}
 	work := make(chan job, all)
 	faults := make(chan error, Appenders)
-	lates := make([]Histogram, Appenders)
+	var lates, answers [Appenders]Histogram
 	var running sync.WaitGroup
 	for i := range Appenders {
 		running.Go(func() {
@@ -170,6 +171,7 @@ func (p *pour) append(ctx context.Context, fan Fan, all uint64, t *Tally) error 
 					faults <- err
 					return
 				}
+				answers[i].Add(time.Since(began))
 				p.acked[j.n].Store(true)
 			}
 		})
@@ -182,6 +184,7 @@ func (p *pour) append(ctx context.Context, fan Fan, all uint64, t *Tally) error 
 	running.Wait()
 	for i := range lates {
 		t.Late.Merge(&lates[i])
+		t.Answered.Merge(&answers[i])
 	}
 	close(faults)
 	for fault := range faults {

@@ -77,7 +77,7 @@ func TestY5_EveryDeliveryIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tally.Appended != smallAll || tally.Delivered != 3*smallAll || tally.Lost != 0 || tally.Doubled != 0 || tally.Late.Count() != smallAll {
+	if tally.Appended != smallAll || tally.Delivered != 3*smallAll || tally.Lost != 0 || tally.Doubled != 0 || tally.Late.Count() != smallAll || tally.Answered.Count() != smallAll {
 		t.Errorf("appended %d, delivered %d, lost %d, doubled %d", tally.Appended, tally.Delivered, tally.Lost, tally.Doubled)
 	}
 	if got := rec.hist.Count(); got != 3*(smallAll-smallWarm) {

@@ -173,17 +173,18 @@ func (b *bench) watch(ctx context.Context, rec *Recorder, do func() error) error
 
 // The facts of a round. Those of the provider are its process's: Postgres is not in them.
 const (
-	factCores  = "provider cores"
-	factMemory = "provider memory"
-	factLate   = "appends late, p99"
+	factCores    = "provider cores"
+	factMemory   = "provider memory"
+	factLate     = "appends late, p99"
+	factAnswered = "append call to its answer, p50"
 )
 
-var factUnits = map[string]string{factCores: "cores", factMemory: "MB", factLate: "ms"}
+var factUnits = map[string]string{factCores: "cores", factMemory: "MB", factLate: "ms", factAnswered: "ms"}
 
 // caseFacts lists the facts of the cases' rounds.
 func (r *Report) caseFacts() {
 	for _, c := range r.Cases {
-		for _, name := range []string{factCores, factMemory, factLate} {
+		for _, name := range []string{factCores, factMemory, factLate, factAnswered} {
 			if value, ok := c.Medians.Facts[name]; ok {
 				r.fact(fmt.Sprintf("%s: %s", c.Name, name), value, factUnits[name])
 			}
