@@ -60,6 +60,7 @@
 //	     waits, at an earlier one, with all that was announced by then: for one who was woken less than a second old, for one who is
 //	     registered only where nothing was for it. T does not run back from answer to answer. However many wait, another process's
 //	     commit is read once.
+//	F21  What [Store.OnEvidence] shows is stored, and is shown before anybody is woken for it.
 //
 // # Compaction
 //

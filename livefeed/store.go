@@ -118,6 +118,7 @@ type Store struct {
 	witness *Witness
 	looking chan struct{} // wakes the backstop
 	hints   atomic.Pointer[func(string)]
+	shown   atomic.Pointer[func([32]byte, []byte)]
 
 	listenIdle, listenProbe time.Duration
 

@@ -219,7 +219,8 @@ func (f *Feed) committed(pl *plan) {
 		f.see(pl.era, pl.head) // a commit of ours whose answer was lost is announced now
 		return
 	}
-	f.tail.commit(pl, f.hub.waiting() > 0) // before anybody is woken
+	f.show(pl) // this and the tail before anybody is woken
+	f.tail.commit(pl, f.hub.waiting() > 0)
 	var a announcement
 	for _, selectors := range pl.selectors {
 		a.add(selectors)

@@ -83,7 +83,7 @@ func (p *Provider) conclude(ctx context.Context, w http.ResponseWriter, r *http.
 
 // sealed signs an answer and asks the gate once more, since signing takes time; a refusal is signed in its place.
 func (p *Provider) sealed(ctx context.Context, h http.Header, in *inbound, out answer) (answer, error) {
-	if err := in.seal(h, out.status, out.body); err != nil {
+	if err := p.sign(h, in, out); err != nil {
 		return out, err
 	}
 	if out.session != nil {
@@ -94,7 +94,13 @@ func (p *Provider) sealed(ctx context.Context, h http.Header, in *inbound, out a
 		return out, nil
 	}
 	out = p.refused(in, err)
-	return out, in.seal(h, out.status, out.body)
+	return out, p.sign(h, in, out)
+}
+
+// sign signs an answer in its turn, which always comes: who has one waits for nothing.
+func (p *Provider) sign(h http.Header, in *inbound, out answer) (err error) {
+	_ = p.turnstile.pass(context.Background(), ending, func() { err = in.seal(h, out.status, out.body) })
+	return err
 }
 
 // pass asks the gate whether an answer may still be sent.

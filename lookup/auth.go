@@ -32,7 +32,10 @@ func (p *Provider) identify(c echo.Context, in *inbound) *refusal {
 	if refused != nil {
 		return refused
 	}
-	peer, err := claim.Verify(body)
+	var peer *brc104.Peer
+	if waited := p.turnstile.pass(r.Context(), beginning, func() { peer, err = claim.Verify(body) }); waited != nil {
+		return in.unproven(waited)
+	}
 	if err != nil {
 		return in.unproven(err)
 	}

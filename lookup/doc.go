@@ -100,9 +100,9 @@
 //   - W2: a session that ends on one node wakes its polls on every node that hears of commits by notification; elsewhere they end at
 //     their deadlines, or with what they wait for. Either way the gate says how.
 //   - W5: a sleeping poll costs no statement. One that finds nothing costs a read of the log, at its end, and two gates (three when
-//     it is signed); one that is woken the gates, and its evidence unless somebody was served it before; one that is woken
-//     soon a gate less, and so one that finds a group when it comes, which costs a read of the log. What happened long ago or on another
-//     node may cost one, too. Gates, reads, loads and evidence of the same moment share statements.
+//     it is signed); one that is woken the gates, and its evidence unless somebody was served it before or a commit of this node
+//     brought it, up to 64 KiB; one that is woken soon a gate less, and so one that finds a group when it comes, which costs a read
+//     of the log. What happened long ago or on another node may cost one, too. Gates, reads, loads and evidence of the same moment share statements.
 //   - W8: a poll needs a place only to sleep: what there is to deliver is delivered.
 //   - D1: what a request on a feed reads and writes is in the feed's database, and every node finds it there.
 //   - D2: a database that is away or hangs makes its own feeds unavailable; nothing of the others fails or waits for it.

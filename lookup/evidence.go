@@ -171,5 +171,18 @@ func (p *shard) readEvidence(ctx context.Context, q livefeed.Querier, questions 
 	return answers, nil
 }
 
+// freshEvidence is how large evidence may be that is kept as soon as it is stored. Larger is read when somebody needs it: to encode it
+// would hold up the commits.
+const freshEvidence = 64 << 10
+
+// keepFresh keeps what a commit has just stored, for the polls that it wakes.
+func (p *shard) keepFresh(sum [32]byte, data []byte) {
+	if len(data) > freshEvidence {
+		return
+	}
+	text := base64.StdEncoding.AppendEncode(make([]byte, 0, base64Size(len(data))), data)
+	p.encoded.put(p.stored(sum), text, len(text)+evidenceOverhead)
+}
+
 // evidenceOverhead is about what keeping one BEEF takes besides its text.
 const evidenceOverhead = 256

@@ -82,6 +82,42 @@ func TestL10_KeptEvidenceIsAskedFor(t *testing.T) {
 	n.request(readPath, readBody(second.Session, second.Cursor, wide)).refused(t, wire.ResetRequired)
 }
 
+// TestW5_L10_FreshEvidenceIsKept: a poll that a commit of its node wakes reads no evidence, unless it is large. It is refused
+// all the same when the database has lost it.
+func TestW5_L10_FreshEvidenceIsKept(t *testing.T) {
+	t.Parallel()
+	c := &counter{kinds: make(map[string]int)}
+	n := start(t, setup{tracer: c})
+	n.digest = n.capability()
+	polled := func(padding int) reply {
+		b := n.live(`{}`)
+		answered := make(chan reply, 1)
+		go func() {
+			answered <- n.request(readPath, readBody(b.Session, b.Cursor, wire.Limits{MaxBytes: wide.MaxBytes, MaxObservations: wide.MaxObservations, WaitMs: 20_000}))
+		}()
+		testkit.Eventually(t, "it sleeps", func() bool { return n.provider.quotas.waiters.count() == 1 })
+		c.take()
+		n.append(mint(fmt.Sprint("fresh ", padding), padding).put(genre(0), ""))
+		return within(t, "answer", answered)
+	}
+	for padding, want := range map[int]int{0: 0, freshEvidence + 1: 1} {
+		r := polled(padding)
+		b, err := wire.ParseBatch(r.body)
+		if err != nil || len(b.Groups) != 1 {
+			t.Fatalf("%v in %.200s", err, r.body)
+		}
+		if got := c.take()["evidence"]; got != want {
+			t.Errorf("%d statements for evidence padded with %d bytes, want %d", got, padding, want)
+		}
+	}
+	n.during(beforeGate, func() {
+		if _, err := n.db.Pool.Exec(context.Background(), `delete from blob`); err != nil {
+			t.Error(err)
+		}
+	})
+	polled(1).refused(t, wire.ResetRequired)
+}
+
 // TestW5_SessionsLoadedTogether: each is its own, and what is wrong with one is told to nobody else.
 func TestW5_SessionsLoadedTogether(t *testing.T) {
 	t.Parallel()

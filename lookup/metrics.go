@@ -16,7 +16,7 @@ type metrics struct {
 	gatesAgain prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer, q *quotas) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, q *quotas, t *turnstile) (*metrics, error) {
 	m := &metrics{
 		opens: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "overlayd_lookup_opens_total", Help: "Opens answered with a first batch, by kind: new or repeated.",
@@ -37,10 +37,13 @@ func newMetrics(r prometheus.Registerer, q *quotas) (*metrics, error) {
 			Name: "overlayd_lookup_gate_again_total", Help: "Bodies asked for by themselves, after the statement that they shared with others failed.",
 		}),
 	}
+	turns := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "overlayd_lookup_signatures_waiting", Help: "Requests and answers that wait for a processor to verify or sign them.",
+	}, func() float64 { return float64(t.waiting()) })
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained, m.gates, m.gatesAgain) {
+	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained, m.gates, m.gatesAgain, turns) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("lookup: register metrics: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -115,6 +116,7 @@ type Provider struct {
 	origins         []string
 	auth            *brc104.Server // nil: no service is authenticated
 	closing         *closing
+	turnstile       *turnstile // before signatures
 	metrics         *metrics
 	retention       Retention
 	kept            *keptMetrics
@@ -139,7 +141,8 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service),
 		homes: make(map[string]*shard), born: make(map[string]*shard), served: make(map[string]*shard),
-		within: answerWithin, grace: writeGrace, dozing: parkAfter, closing: newClosing(), stopping: make(chan struct{}),
+		within: answerWithin, grace: writeGrace, dozing: parkAfter, closing: newClosing(), turnstile: newTurnstile(runtime.GOMAXPROCS(0)),
+		stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")
@@ -169,7 +172,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	p.quotas = newQuotas(limits)
-	if p.metrics, err = newMetrics(c.Metrics, p.quotas); err != nil {
+	if p.metrics, err = newMetrics(c.Metrics, p.quotas, p.turnstile); err != nil {
 		return nil, err
 	}
 	if p.kept, err = newKeptMetrics(c.Metrics); err != nil {
@@ -192,6 +195,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 			return nil, err
 		}
 		d.source.OnHint(p.hinted)
+		d.source.OnEvidence(d.keepFresh)
 		d.source.WatchMarks(ledgerMarks)
 		// Before anything is issued or served: only now are the marks compared that this node saw in an earlier life.
 		if err := d.source.Verify(ctx); err != nil {

@@ -149,10 +149,10 @@ func TestW5_StatementsOfAPoll(t *testing.T) {
 		}
 		public, same = answers[0], answers[1]
 		got := c.take()
-		if got["gate"] < 1 || got["gate"] > 2 || got["evidence"] < 1 || got["evidence"] > 2 {
+		if got["gate"] < 1 || got["gate"] > 2 || got["evidence"] > 2 {
 			t.Errorf("two polls that are woken cost %v", got)
 		}
-		if got["log"] == 0 && len(got) == 2 {
+		if len(got) == 1 { // the gate alone
 			return
 		}
 		if round == 4 {
