@@ -87,10 +87,11 @@ insert into blob_idle (sha)
 select distinct u.sha from (select sha from gone union all select unnest($4::bytea[])) u(sha) order by 1
 on conflict (sha) do update set sha = excluded.sha`
 
-	// Found behind fences and removed by their places, as in versionEnd. removalLock keeps the places.
+	// Found behind fences and removed by their places, as in versionEnd. removalLock keeps the places. A posting goes with the version
+	// that it ended with, the last one that it led to.
 	versionsRemove = `
 with old as materialized (
-  select v.ctid as place, v.order_key, v.valid_from, v.valid_to, v.selectors, v.evidence
+  select v.ctid as place, v.order_key, v.valid_to, v.selectors, v.evidence
   from row_version v
   where v.feed_id = $1 and v.valid_to >= $2 and v.valid_to <= $3 and v.valid_to < 9223372036854775807
   order by v.valid_to limit $4
@@ -104,7 +105,7 @@ with old as materialized (
   using (select x.place from doomed v cross join lateral unnest(v.selectors) as s(selector)
          cross join lateral (select p.ctid as place from posting p
                              where p.feed_id = $1 and p.selector = s.selector and p.order_key = v.order_key
-                               and p.valid_from = v.valid_from and p.valid_to = v.valid_to offset 0) x) found
+                               and p.valid_to = v.valid_to offset 0) x) found
   where d.ctid = found.place
   returning 1
 ), gone as (

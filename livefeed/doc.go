@@ -18,6 +18,9 @@
 // their rows before and after: a row that leaves is seen leaving. A group with an invalidate is also posted under [All],
 // which every sparse read merges and which every waiter hears.
 //
+// Versions of a row under one order key that follow each other without a gap can share a number: they are a run. A posting
+// lasts while the versions of a run have its selector, so a row that is replaced pays for what changed of its attributes only.
+//
 // # Invariants
 //
 //	F1   Once a reader has seen sequence N of a feed, nothing with a sequence <= N becomes visible later. Sequences have no

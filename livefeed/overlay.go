@@ -16,7 +16,20 @@ type row struct {
 	selectors []Selector
 	from      uint64 // valid_from
 	to        uint64 // valid_to, live until something ends it
-	ver       int64  // of a version that is stored; 0 = made by this plan
+	ver       int64  // of its run; 0 = it begins one
+	stored    bool   // it was not made by this plan
+
+	// before is the version of its run that it follows; nil = it begins the run, or is stored.
+	before    *row
+	continued bool       // another one follows it
+	posted    []*posting // those of its postings that this plan made; it begins a run: none, its postings are its own
+}
+
+// posting is a posting that the plan begins or ends.
+type posting struct {
+	selector Selector
+	run      *row // a version of the run it leads to
+	from, to uint64
 }
 
 // knownKey is a group key with the place it has.
@@ -58,8 +71,10 @@ type plan struct {
 	// records and selectors are what each group is stored as and posted under, once it is sent.
 	records   [][]byte
 	selectors [][]Selector
-	ended     []*row // stored versions that end
-	made      []*row // new versions; some may begin and end in one group, and are only in the log
+	ended     []*row     // stored versions that end
+	made      []*row     // new versions; some may begin and end in one group, and are only in the log
+	unposted  []posting  // stored postings that end, not followed by versions of the same selector
+	posted    []*posting // new ones, but for those of versions that begin a run
 	blobs     map[[32]byte][]byte
 	newKeys   []newKey
 	ruling    *ruling // what changes in the list of prohibitions, if anything does
@@ -170,20 +185,82 @@ func (pl *plan) remove(o Outpoint, seq uint64) *State {
 }
 
 func (pl *plan) set(o Outpoint, state *State, seq uint64) {
-	if before := pl.rows[o]; before != nil {
+	before := pl.rows[o]
+	if before != nil {
 		pl.end(before, seq)
 	} else {
 		pl.live++
 	}
 	r := &row{outpoint: o, state: state, orderKey: orderKey(state.Order, o), selectors: state.Selectors(), from: seq, to: live}
+	if before != nil && before.from == before.to { // only the log will know it
+		before = before.before
+	}
+	if before != nil && before.ver != 0 && bytes.Equal(before.orderKey, r.orderKey) {
+		r.before, r.ver = before, before.ver
+	}
 	pl.rows[o] = r
 	pl.made = append(pl.made, r)
 }
 
 func (pl *plan) end(r *row, seq uint64) {
 	r.to = seq
-	if r.ver != 0 {
+	if r.stored {
 		pl.ended = append(pl.ended, r)
+	}
+}
+
+// post plans what becomes of postings: one goes on while the versions of its run have its selector.
+func (pl *plan) post() {
+	unpost := func(r *row, s Selector, seq uint64) {
+		for _, p := range r.posted {
+			if p.selector == s {
+				p.to = seq
+				return
+			}
+		}
+		pl.unposted = append(pl.unposted, posting{selector: s, run: r, to: seq})
+	}
+	for _, r := range pl.made {
+		before := r.before
+		if before == nil || r.from == r.to {
+			continue
+		}
+		before.continued = true
+		if slices.Equal(before.selectors, r.selectors) {
+			r.posted = before.posted
+			continue
+		}
+		for _, p := range before.posted {
+			if slices.Contains(r.selectors, p.selector) {
+				r.posted = append(r.posted, p)
+			}
+		}
+		for _, s := range before.selectors {
+			if !slices.Contains(r.selectors, s) {
+				unpost(before, s, r.from)
+			}
+		}
+		for _, s := range r.selectors {
+			if !slices.Contains(before.selectors, s) {
+				p := &posting{selector: s, run: r, from: r.from, to: live}
+				r.posted, pl.posted = append(r.posted, p), append(pl.posted, p)
+			}
+		}
+	}
+	over := func(r *row) {
+		if r.to != live && !r.continued {
+			for _, s := range r.selectors {
+				unpost(r, s, r.to)
+			}
+		}
+	}
+	for _, r := range pl.ended {
+		over(r)
+	}
+	for _, r := range pl.made {
+		if r.before != nil && r.from != r.to {
+			over(r)
+		}
 	}
 }
 

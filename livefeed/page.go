@@ -39,9 +39,8 @@ type Page struct {
 
 // The two page statements differ in where candidates come from. Both check the floor, the head and the tag at W in the same
 // snapshot as the rows; walk at most $5 index entries that are valid at W; keep what may be seen, and what is lost; and only
-// when that is less than a page look where the walk ended. A lateral join with its OFFSET 0 is a fence: rows are fetched by
-// primary key, one index entry at a time, and no more of them than the page needs. The rows of the first postings, as many as a page
-// may need at least, are fetched together: neighbours that were written together are on one page of the table, which is then taken once.
+// when that is less than a page look where the walk ended. A lateral join with its OFFSET or LIMIT is a fence: rows are fetched by
+// primary key, one index entry at a time, and no more of them than the page needs, nor of a run.
 //
 // The floor is at or below the head, so that who is at the head need not ask for it, and who begins asks for no row before.
 const (
@@ -52,8 +51,8 @@ with s as materialized (
               else (select g.tag from feed_group g where g.feed_id = $1 and g.seq = $3) end as w_tag
   from feed_head h
   left join lateral (select * from feed_floor fl where fl.feed_id = h.feed_id and $3 <> h.head offset 0) fl on true
-  left join lateral (select * from row_version v where v.ver = $2 and $2 <> 0 offset 0) a
-    on a.feed_id = h.feed_id and a.valid_from <= $3 and a.valid_to > $3
+  left join lateral (select * from row_version v where v.ver = $2 and $2 <> 0 and v.valid_to > $3 order by v.valid_to limit 1) a
+    on a.feed_id = h.feed_id and a.valid_from <= $3
   where h.feed_id = $1 and (fl.floor is not null or $3 = h.head)
 )`
 
@@ -63,7 +62,7 @@ with s as materialized (
 	pageTail = `
 select s.head, s.floor, s.w_tag = $8::bytea, s.after_ver is not null, coalesce(b.ver, 0), r.*
 from s cross join b left join r on true
-order by r.order_key nulls first`
+order by r.order_key`
 
 	pageAll = pageHead + `, r as materialized (
   select c.* from s cross join lateral (
@@ -81,36 +80,18 @@ order by r.order_key nulls first`
   from s
 )` + pageTail
 
-	// k are the first postings, f their rows, x what is looked at behind them when some of those are not to be seen. Fewer rows than
-	// postings: one is lost.
-	pageSelector = pageHead + `, k as materialized (
-  select p.order_key, p.ver from s cross join lateral (
-    select p.order_key, p.ver from posting p
-    where p.feed_id = $1 and p.selector = $9 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
-    order by p.order_key limit $7::int + 1) p
-), f as materialized (
-  select ` + stateColumns + `, ` + pageVisible + ` and v.selectors @> $10::bytea[] as seen
-  from row_version v where v.ver = any(array(select k.ver from k))
-), x as materialized (
-  select c.* from (
-    select count(*) filter (where f.seen) as rows from f having count(*) filter (where f.seen) <= $7 and (select count(*) from k) > $7) so_far
-  cross join lateral (
+	pageSelector = pageHead + `, r as materialized (
+  select c.* from s cross join lateral (
     select ` + stateColumns + `, v.ver is null as lost from (
       select p.order_key, p.ver from posting p
-      where p.feed_id = $1 and p.selector = $9 and p.order_key > (select k.order_key from k order by k.order_key desc limit 1)
-        and p.valid_from <= $3 and p.valid_to > $3
-      order by p.order_key limit $5::int - $7::int - 1) p
-    left join lateral (select * from row_version v where v.ver = p.ver offset 0) v on true
+      where p.feed_id = $1 and p.selector = $9 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
+      order by p.order_key limit $5) p
+    left join lateral (select * from row_version v where v.ver = p.ver and v.valid_to > $3 order by v.valid_to limit 1) v
+      on v.valid_from <= $3
     where v.ver is null or (` + pageVisible + ` and v.selectors @> $10::bytea[])
-    order by p.order_key limit $7::int + 1 - so_far.rows) c
-), r as (
-  select ` + stateColumns + `, false as lost from f v where v.seen
-  union all
-  select ` + stateColumns + `, true from (select where (select count(*) from f) < (select count(*) from k)) lost left join f v on false
-  union all
-  select * from x
+    order by p.order_key limit $7::int + 1) c
 ), b as materialized (
-  select case when (select count(*) from f where f.seen) + (select count(*) from x) <= $7 then (
+  select case when (select count(*) from r) <= $7 then (
     select p.ver from posting p
     where p.feed_id = $1 and p.selector = $9 and p.order_key > coalesce(s.after_key, ''::bytea) and p.valid_from <= $3 and p.valid_to > $3
     order by p.order_key offset $5::int - 1 limit 1) end as ver

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 )
@@ -161,6 +165,100 @@ func TestF5_RowsAreWhatTheLogSays(t *testing.T) {
 	}
 	wg.Wait()
 	feeds[0].checkStored(t)
+}
+
+// TestF5_ARowThatIsReplacedKeepsItsPostings: what is posted anew is what changed of its attributes, under the number of the run, and a
+// new order key begins a run.
+func TestF5_ARowThatIsReplacedKeepsItsPostings(t *testing.T) {
+	t.Parallel()
+	db, _, f := startFeed(t)
+	postings := func(want ...string) {
+		t.Helper()
+		f.checkStored(t)
+		rows, err := db.Pool.Query(t.Context(), `select case p.selector when $1 then 'a' when $2 then 'b' else 'c' end || ' ' || p.valid_from
+			|| case when p.valid_to > 9e18 then '' else ' ' || p.valid_to end || ' ' || p.ver - (select min(ver) from posting)
+			from posting p order by 1`, selectorBytes("a"), selectorBytes("b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || !slices.Equal(got, want) {
+			t.Errorf("postings %q, %v; want %q", got, err, want)
+		}
+	}
+	a, b, c := attr("a", "x"), attr("b", "x"), attr("c", "x")
+	f.mustAppend(t, group("1", put(1, a, b)))
+	f.mustAppend(t, group("2", put(1, a, b, beefOf("2"))))
+	if _, err := f.Prohibit(t.Context(), outpoint(1), "because"); err != nil {
+		t.Fatal(err)
+	}
+	postings("a 1 0", "b 1 0")
+	f.mustAppend(t, group("4", put(1, a, c)))
+	postings("a 1 0", "b 1 4 0", "c 4 0")
+	f.mustAppend(t, group("5", put(1, c), put(1, a, b, c))) // the first of the two is in the log alone
+	postings("a 1 0", "b 1 4 0", "b 5 0", "c 4 0")
+	f.mustAppend(t, group("6", put(1, a, b, c, func(e *Edit) { e.Order = []byte("elsewhere") })))
+	postings("a 1 6 0", "a 6 1", "b 1 4 0", "b 5 6 0", "b 6 1", "c 4 6 0", "c 6 1")
+	f.mustAppend(t, group("7", withdraw(1), put(1, a, func(e *Edit) { e.Order = []byte("elsewhere") }))) // it was away: a run of its own
+	postings("a 1 6 0", "a 6 7 1", "a 7 2", "b 1 4 0", "b 5 6 0", "b 6 7 1", "c 4 6 0", "c 6 7 1")
+}
+
+func selectorBytes(name string) []byte {
+	s := AttributeSelector(name, "x")
+	return s[:]
+}
+
+// TestF5_RunsBeginWithWhatWasThereBefore: rows and postings of each version, as they were before there were runs, are brought over by the
+// migration, read from the positions that were given out, replaced, and compacted.
+func TestF5_RunsBeginWithWhatWasThereBefore(t *testing.T) {
+	t.Parallel()
+	db, n, f := startFeed(t)
+	change := func(i int) {
+		t.Helper()
+		f.mustAppend(t, group(fmt.Sprint(i), put(i%5, attr("a", "b"), attr("n", fmt.Sprint(i/5%2)), beefOf(fmt.Sprint(i))), withdraw((i+3)%7)))
+	}
+	for i := range 30 {
+		change(i)
+	}
+	exec(t, n, `delete from posting`)
+	exec(t, n, `alter table row_version drop constraint row_version_pkey`)
+	exec(t, n, `update row_version set ver = nextval('row_version_ver_seq')`)
+	exec(t, n, `insert into posting select feed_id, s, order_key, valid_from, valid_to, ver from row_version, unnest(selectors) s`)
+	exec(t, n, `alter table row_version add primary key (ver), alter column ver set generated always`)
+	f.checkStored(t)
+	var vers []int64
+	if err := db.Pool.QueryRow(t.Context(), `select array_agg(ver order by order_key) from row_version where valid_from <= 20 and valid_to > 20`).Scan(&vers); err != nil {
+		t.Fatal(err)
+	}
+	migration, err := os.ReadFile("../internal/schema/sql/007_runs.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, n, string(migration), pgx.QueryExecModeSimpleProtocol)
+	pages := func() {
+		t.Helper()
+		for i, after := range vers {
+			for _, s := range [][]Selector{nil, {AttributeSelector("a", "b")}} {
+				q := PageQuery{W: 20, WTag: groupTag(t, f, 20), T: 1, After: after, Limit: 100, Selectors: s}
+				if p, err := f.Page(t.Context(), n.pool, q); err != nil || len(p.Rows) != len(vers)-i-1 {
+					t.Errorf("%d rows after number %d of %d, %v", len(p.Rows), i, len(vers), err)
+				}
+			}
+		}
+	}
+	pages()
+	for i := range 30 {
+		change(30 + i)
+	}
+	f.checkStored(t)
+	pages()
+	history := f.readLog(t, 0, f.start(t))
+	for _, floor := range []uint64{20, 33, uint64(len(history))} {
+		f.compactAll(t, until(floor))
+		f.checkHistory(t, history, floor)
+	}
+	if runs, versions := countRows(t, db, "(select distinct ver from row_version) r"), countRows(t, db, "row_version"); runs != versions || versions == 0 {
+		t.Errorf("%d versions of %d runs are left", versions, runs)
+	}
 }
 
 // TestF5_WhatIsHiddenStaysHidden: a row that a prohibition hides keeps hiding what is put in its place.

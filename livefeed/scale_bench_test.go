@@ -100,7 +100,7 @@ func BenchmarkPageScale(b *testing.B) {
 	}
 	few, many := sides[0], sides[1]
 	for _, k := range pageKinds {
-		label := map[string]string{"all rows": "all", "by attribute": "attribute"}[k.name]
+		label := map[string]string{"all rows": "all", "by attribute": "attribute", "by attribute, posted anew": "anew"}[k.name]
 		for _, place := range pagePlaces {
 			at := name(k.name, place)
 			a, c := median(few.took[at]), median(many.took[at])

@@ -64,44 +64,58 @@ insert into blob (sha, bytes)
 select u.sha, u.bytes from unnest($1::bytea[], $2::bytea[]) as u(sha, bytes) order by u.sha
 on conflict (sha) do nothing`
 
-	// Rows are found one key at a time, behind a fence, and updated by their place: joined to the keys directly, or with
-	// another condition inside the fence, they are found by reading every live row of the feed when the statement was
-	// planned on an empty table. The head lock keeps the place.
+	// Rows are found one key at a time, behind a fence, and updated by their place: joined to the keys directly they are found by
+	// reading every live row of the feed when the statement was planned on an empty table. "Above the last but one" says "live" without
+	// saying what the partial indexes say, whose entries it could read instead. The head lock keeps the place.
 	versionEnd = `
 with ended as (
   update row_version v set valid_to = found.seq
   from (select u.seq, x.place from unnest($2::bigint[], $3::bigint[]) as u(ver, seq)
-        cross join lateral (select v.ctid as place, v.feed_id, v.valid_to from row_version v where v.ver = u.ver offset 0) x
-        where x.feed_id = $1 and x.valid_to = 9223372036854775807) found
+        cross join lateral (select v.ctid as place, v.feed_id from row_version v
+                            where v.ver = u.ver and v.valid_to > 9223372036854775806 offset 0) x
+        where x.feed_id = $1) found
   where v.ctid = found.place
-  returning v.order_key, v.valid_from, v.valid_to, v.selectors
-), closed as (
-  update posting p set valid_to = found.valid_to
-  from (select e.valid_to, x.place from ended e cross join lateral unnest(e.selectors) as s(selector)
-        cross join lateral (select p.ctid as place from posting p
-                            where p.feed_id = $1 and p.selector = s.selector and p.order_key = e.order_key
-                              and p.valid_from = e.valid_from and p.valid_to = 9223372036854775807 offset 0) x) found
-  where p.ctid = found.place
   returning 1
 )
 -- The commit is on its way behind this statement: what does not fit must fail here, in SQL.
-select 1 / ((select count(*) from ended) = $4 and (select count(*) from closed) = $5)::int`
+select 1 / ((select count(*) from ended) = $4)::int`
 
-	// Arrays inside arrays are not ragged in Postgres: selectors and readers travel as array literals.
+	postingEnd = `
+with ended as (
+  update posting p set valid_to = found.seq
+  from (select u.seq, x.place from unnest($2::bytea[], $3::bytea[], $4::bigint[]) as u(selector, order_key, seq)
+        cross join lateral (select p.ctid as place from posting p
+                            where p.feed_id = $1 and p.selector = u.selector and p.order_key = u.order_key
+                              and p.valid_to = 9223372036854775807 offset 0) x) found
+  where p.ctid = found.place
+  returning 1
+)
+select 1 / ((select count(*) from ended) = $5)::int`
+
+	// A version that begins a run is given its number here, and is posted under all its selectors. Arrays inside arrays are not ragged
+	// in Postgres: selectors and readers travel as array literals.
 	versionPut = `
-with made as (
-  insert into row_version (feed_id, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
-                           context_schema, context, evidence, evidence_size, readers, hidden)
-  select $1, u.outpoint, u.order_key, u.valid_from, u.valid_to, nullif(u.expires_at, 0), u.attributes, u.selectors::bytea[],
-         u.context_schema, u.context, u.evidence, u.evidence_size, u.readers::bytea[], u.hidden
+with u as materialized (
+  select case u.ver when 0 then nextval('row_version_ver_seq') else u.ver end as ver, u.ver = 0 as begins,
+         u.outpoint, u.order_key, u.valid_from, u.valid_to, nullif(u.expires_at, 0) as expires_at, u.attributes, u.selectors::bytea[] as selectors,
+         u.context_schema, u.context, u.evidence, u.evidence_size, u.readers::bytea[] as readers, u.hidden
   from unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::text[],
-              $9::bytea[], $10::bytea[], $11::bytea[], $12::int[], $13::text[], $14::boolean[])
+              $9::bytea[], $10::bytea[], $11::bytea[], $12::int[], $13::text[], $14::boolean[], $15::bigint[])
        as u(outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
-            context_schema, context, evidence, evidence_size, readers, hidden)
-  returning ver, order_key, valid_from, valid_to, selectors
+            context_schema, context, evidence, evidence_size, readers, hidden, ver)
+), made as (
+  insert into row_version (ver, feed_id, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
+                           context_schema, context, evidence, evidence_size, readers, hidden)
+  select ver, $1, outpoint, order_key, valid_from, valid_to, expires_at, attributes, selectors,
+         context_schema, context, evidence, evidence_size, readers, hidden
+  from u
 )
 insert into posting (feed_id, selector, order_key, valid_from, valid_to, ver)
-select $1, s.selector, m.order_key, m.valid_from, m.valid_to, m.ver from made m cross join lateral unnest(m.selectors) as s(selector)`
+select $1, s.selector, u.order_key, u.valid_from, u.valid_to, u.ver from u cross join lateral unnest(u.selectors) as s(selector) where u.begins`
+
+	postingPut = `
+insert into posting (feed_id, selector, order_key, valid_from, valid_to, ver)
+select $1, u.* from unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) as u`
 
 	groupPut = `
 insert into feed_group (feed_id, seq, tag, committed_at, changes)
@@ -123,7 +137,9 @@ where c.feed_id = free.feed_id`
 
 	headWrite = `update feed_head set head = $2, tag = $3, live = $4, versions = $5 where feed_id = $1`
 
-	headNotify = `select pg_notify('` + notifyChannel + `', $1)`
+	// headTelling ends the write of the head: the notification costs no statement of its own.
+	headTelling = ` returning pg_notify('` + notifyChannel + `', $6)`
+	headNotify  = `select pg_notify('` + notifyChannel + `', $1)`
 )
 
 // reads are what a plan wants to know besides head, clock and limits.
@@ -337,7 +353,7 @@ func (s *stateScan) row() (*row, error) {
 	bad := func(what string, err error) (*row, error) {
 		return nil, fmt.Errorf("%w: %s of row version %d: %v", errPlan, what, s.ver, err)
 	}
-	v := &row{ver: s.ver, from: uint64(s.from), to: live, orderKey: s.order, state: &State{Hidden: s.hidden}}
+	v := &row{ver: s.ver, stored: true, from: uint64(s.from), to: live, orderKey: s.order, state: &State{Hidden: s.hidden}}
 	var err error
 	if v.state.Order, v.outpoint, err = orderOf(s.order); err != nil {
 		return bad("order key", err)
@@ -384,6 +400,7 @@ func eachState(rows pgx.Rows, each func(*row)) error {
 // writePlan sends everything and the commit in one pipeline.
 func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) error {
 	b := &pgx.Batch{}
+	pl.post()
 	pl.queueBlobs(b)
 	pl.queueEnded(b, f.id)
 	pl.queueMade(b, f.id)
@@ -395,10 +412,11 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 		b.Queue(clockWrite, f.id, int64(pl.evaluated))
 	}
 	if len(pl.groups) > 0 {
-		b.Queue(headWriting, f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions)
+		sql, args := headWriting, []any{f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions}
 		if !f.hooks.mute {
-			b.Queue(headNotify, pl.payload(f.id))
+			sql, args = sql+headTelling, append(args, pl.payload(f.id))
 		}
+		b.Queue(sql, args...)
 	}
 	committed := false
 	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
@@ -437,17 +455,24 @@ func (pl *plan) queueEnded(b *pgx.Batch, feed int32) {
 		return
 	}
 	var vers, seqs []int64
-	postings := 0
 	for _, v := range pl.ended {
 		vers = append(vers, v.ver)
 		seqs = append(seqs, int64(v.to))
-		postings += len(v.selectors)
 	}
-	b.Queue(versionEnd, feed, vers, seqs, len(vers), postings)
+	b.Queue(versionEnd, feed, vers, seqs, len(vers))
+	if len(pl.unposted) == 0 {
+		return
+	}
+	seqs = nil
+	var selectors, orders [][]byte
+	for _, p := range pl.unposted {
+		selectors, orders, seqs = append(selectors, p.selector[:]), append(orders, p.run.orderKey), append(seqs, int64(p.to))
+	}
+	b.Queue(postingEnd, feed, selectors, orders, seqs, len(seqs))
 }
 
 func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
-	var from, to, expires []int64
+	var from, to, expires, vers []int64
 	var outpoint, order, attributes, schema, context, evidence [][]byte
 	var selectors []string
 	var readers []*string
@@ -458,6 +483,7 @@ func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
 			continue
 		}
 		o := v.outpoint.Bytes()
+		vers = append(vers, v.ver)
 		outpoint = append(outpoint, o[:])
 		order = append(order, v.orderKey)
 		from = append(from, int64(v.from))
@@ -482,8 +508,18 @@ func (pl *plan) queueMade(b *pgx.Batch, feed int32) {
 	}
 	pl.versions += int64(len(outpoint))
 	if len(outpoint) > 0 {
-		b.Queue(versionPut, feed, outpoint, order, from, to, expires, attributes, selectors, schema, context, evidence, size, readers, hidden)
+		b.Queue(versionPut, feed, outpoint, order, from, to, expires, attributes, selectors, schema, context, evidence, size, readers, hidden, vers)
 	}
+	if len(pl.posted) == 0 {
+		return
+	}
+	from, to, vers, order = nil, nil, nil, nil
+	var posted [][]byte
+	for _, p := range pl.posted {
+		posted, order = append(posted, p.selector[:]), append(order, p.run.orderKey)
+		from, to, vers = append(from, int64(p.from)), append(to, int64(p.to)), append(vers, p.run.ver)
+	}
+	b.Queue(postingPut, feed, posted, order, from, to, vers)
 }
 
 func (pl *plan) queueGroups(b *pgx.Batch, feed int32) {
