@@ -1,10 +1,12 @@
 package livefeed
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -147,6 +149,12 @@ func (f *Feed) Narrow(ctx context.Context, tx pgx.Tx, limits []AdmissionLimit) e
 // room is how many bytes of BEEF, context and texts one observation alone may have.
 func (l AdmissionLimit) room() int64 {
 	return int64(l.MaxBytes) - int64(l.EnvelopeBytes) - int64(l.ObservationBytes)
+}
+
+// compare orders limits as limitsGet does, so that of several the same one is named.
+func (l AdmissionLimit) compare(m AdmissionLimit) int {
+	return cmp.Or(strings.Compare(l.Service, m.Service), cmp.Compare(l.MaxBytes, m.MaxBytes), cmp.Compare(l.MaxObservations, m.MaxObservations),
+		cmp.Compare(l.EnvelopeBytes, m.EnvelopeBytes), cmp.Compare(l.ObservationBytes, m.ObservationBytes))
 }
 
 // need is what delivering a group can take at worst, whatever the rows were before.

@@ -14,14 +14,6 @@ import (
 // it is at or below the floor: every version that is still served began after it.
 
 const (
-	// One statement says all there is on record of the outpoints of a batch.
-	recordFind = `
-select p.outpoint, null::bytea[] from unnest($2::bytea[]) as u(outpoint)
-cross join lateral (select * from prohibition p where p.feed_id = $1 and p.outpoint = u.outpoint offset 0) p
-union all
-select a.outpoint, a.readers from unnest($2::bytea[]) as u(outpoint)
-cross join lateral (select * from row_audience a where a.outpoint = u.outpoint and a.feed_id = $1 offset 0) a`
-
 	audiencePut = `
 insert into row_audience (feed_id, outpoint, seq, readers)
 select $1, u.outpoint, u.seq, u.readers::bytea[] from unnest($2::bytea[], $3::bigint[], $4::text[]) as u(outpoint, seq, readers)
@@ -45,29 +37,6 @@ type audience struct {
 	readers [][33]byte // nil: everyone, and there is no record
 	seq     uint64     // 0: as it is stored
 	stored  bool
-}
-
-// scanRecords receives recordFind.
-func (pl *plan) scanRecords(rows pgx.Rows) error {
-	var raw []byte
-	var readers [][]byte
-	_, err := pgx.ForEachRow(rows, []any{&raw, &readers}, func() error {
-		o, err := outpointOf(raw)
-		if err != nil {
-			return err
-		}
-		if readers == nil {
-			pl.prohibited[o] = true
-			return nil
-		}
-		a := &audience{stored: true}
-		for _, r := range readers {
-			a.readers = append(a.readers, [33]byte(r))
-		}
-		pl.audiences[o] = a
-		return nil
-	})
-	return err
 }
 
 // admit records who may read the row at an outpoint from group seq on, if they are fewer than before. Of a row that was

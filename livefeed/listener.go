@@ -245,6 +245,9 @@ func (s *Store) notified(pid uint32, payload string) {
 // heard announces what a notification says. Who is woken by it need not wait for the groups to be read first; followLoop reads them
 // meanwhile, for all.
 func (f *Feed) heard(h heard) {
+	if era, published := f.hub.announced(); h.era == era && h.head <= published {
+		return // as our own commit, most of the time
+	}
 	f.tail.turn(h.era)
 	if h.groups > 0 {
 		var a announcement

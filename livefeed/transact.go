@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +31,14 @@ const (
   where v.feed_id = $1 and v.valid_to = 9223372036854775807 and v.expires_at is not null
   order by v.expires_at, v.order_key limit 1)`
 
+	// clockRead repeats what it says of the feed for each of its limits.
 	clockRead = `
-select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false), f.broken, f.epoch
+select t.now, c.evaluated, coalesce(` + firstDeadline + ` <= t.now, false), f.broken, f.epoch,
+       l.service, l.max_bytes, l.max_observations, l.envelope_bytes, l.observation_bytes, coalesce(l.until, 0)
 from feed_clock c
 join feed f on f.id = c.feed_id
 cross join lateral (select greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.evaluated) as now) t
+left join feed_limits l on l.feed_id = $1
 where c.feed_id = $1`
 
 	// The two look-ups by many keys go one key at a time to an index, which "= any" on the second column of an index
@@ -47,11 +51,13 @@ cross join lateral (select * from group_key k where k.feed_id = $1 and k.key = u
 	// stateColumns are read by scanState, in this order.
 	stateColumns = `v.ver, v.order_key, v.valid_from, v.expires_at, v.attributes, v.context_schema, v.context, v.evidence, v.evidence_size, v.readers, v.hidden`
 
+	// rowFind says of each outpoint whether it is prohibited, who may read its row if there is a record of that, and the row.
 	rowFind = `
-select ` + stateColumns + `
+select u.outpoint, p.feed_id is not null, a.readers, ` + stateColumns + `, v.ver is null
 from unnest($2::bytea[]) as u(outpoint)
-cross join lateral (select * from row_version v where v.outpoint = u.outpoint and v.valid_to = 9223372036854775807 offset 0) v
-where v.feed_id = $1`
+left join lateral (select * from row_version v where v.outpoint = u.outpoint and v.valid_to = 9223372036854775807 offset 0) v on v.feed_id = $1
+left join lateral (select p.feed_id from prohibition p where p.feed_id = $1 and p.outpoint = u.outpoint offset 0) p on true
+left join lateral (select a.readers from row_audience a where a.outpoint = u.outpoint and a.feed_id = $1 offset 0) a on true`
 
 	rowDue = `
 select ` + stateColumns + ` from row_version v
@@ -117,17 +123,17 @@ select $1, s.selector, u.order_key, u.valid_from, u.valid_to, u.ver from u cross
 insert into posting (feed_id, selector, order_key, valid_from, valid_to, ver)
 select $1, u.* from unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) as u`
 
+	// Three tables in one statement: it is as much work for the rows, and less for what comes with every statement.
 	groupPut = `
-insert into feed_group (feed_id, seq, tag, committed_at, changes)
-select $1, u.seq, u.tag, $2, u.changes from unnest($3::bigint[], $4::bytea[], $5::bytea[]) as u(seq, tag, changes)`
-
-	selectorPut = `
-insert into group_selector (feed_id, selector, seq)
-select $1, u.selector, u.seq from unnest($2::bytea[], $3::bigint[]) as u(selector, seq)`
-
-	keyPut = `
+with groups as (
+  insert into feed_group (feed_id, seq, tag, committed_at, changes)
+  select $1, u.seq, u.tag, $2, u.changes from unnest($3::bigint[], $4::bytea[], $5::bytea[]) as u(seq, tag, changes)
+), selectors as (
+  insert into group_selector (feed_id, selector, seq)
+  select $1, u.selector, u.seq from unnest($6::bytea[], $7::bigint[]) as u(selector, seq)
+)
 insert into group_key (feed_id, key, body, seq)
-select $1, u.key, u.body, u.seq from unnest($2::bytea[], $3::bytea[], $4::bigint[]) as u(key, body, seq)`
+select $1, u.key, u.body, u.seq from unnest($8::bytea[], $9::bytea[], $10::bigint[]) as u(key, body, seq)`
 
 	// An Open may hold the row until its commit: the next transaction writes it then.
 	clockWrite = `
@@ -271,26 +277,12 @@ func (f *Feed) readPlan(ctx context.Context, conn *pgxpool.Conn, r reads) (*plan
 		pl.head, pl.first, pl.tag, pl.firstTag = uint64(head), uint64(head), [8]byte(tag), [8]byte(tag)
 		return nil
 	})
-	b.Queue(clockRead, f.id).QueryRow(func(r pgx.Row) error {
-		var now, clock, era int64
-		if err := r.Scan(&now, &clock, &pl.due, &era, &pl.epoch); err != nil {
-			return fmt.Errorf("read the clock: %w", err)
-		}
-		pl.now, pl.clock, pl.era = uint64(now), uint64(clock), uint64(era)
-		return nil
-	})
-	b.Queue(limitsGet, f.id).Query(func(rows pgx.Rows) (err error) {
-		pl.limits, err = scanLimits(rows)
-		return err
-	})
+	b.Queue(clockRead, f.id).Query(pl.scanClock)
 	if len(r.keys) > 0 {
 		b.Queue(keyFind, f.id, r.keys).Query(pl.scanKeys)
 	}
 	if len(r.outpoints) > 0 {
-		b.Queue(recordFind, f.id, r.outpoints).Query(pl.scanRecords)
-		b.Queue(rowFind, f.id, r.outpoints).Query(func(rows pgx.Rows) error {
-			return eachState(rows, func(v *row) { pl.rows[v.outpoint] = v })
-		})
+		b.Queue(rowFind, f.id, r.outpoints).Query(pl.scanPresent)
 	}
 	if r.dueLimit > 0 {
 		b.Queue(rowDue, f.id, int64(r.dueAt), r.dueLimit+1).Query(func(rows pgx.Rows) error {
@@ -320,6 +312,69 @@ func (pl *plan) scanKeys(rows pgx.Rows) error {
 		return nil
 	})
 	return err
+}
+
+// scanClock receives clockRead.
+func (pl *plan) scanClock(rows pgx.Rows) error {
+	var now, clock, era, until int64
+	var service *string
+	var bytes, observations, envelope, observation *int64
+	seen := false
+	_, err := pgx.ForEachRow(rows, []any{&now, &clock, &pl.due, &era, &pl.epoch, &service, &bytes, &observations, &envelope, &observation, &until}, func() error {
+		seen = true
+		pl.now, pl.clock, pl.era = uint64(now), uint64(clock), uint64(era)
+		if service != nil {
+			pl.limits = append(pl.limits, AdmissionLimit{Service: *service, MaxBytes: uint32(*bytes), MaxObservations: uint32(*observations),
+				EnvelopeBytes: int(*envelope), ObservationBytes: int(*observation), Until: uint64(until)})
+		}
+		return nil
+	})
+	if err == nil && !seen {
+		err = pgx.ErrNoRows
+	}
+	if err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	slices.SortFunc(pl.limits, AdmissionLimit.compare)
+	return nil
+}
+
+// scanPresent receives rowFind.
+func (pl *plan) scanPresent(rows pgx.Rows) error {
+	defer rows.Close()
+	for rows.Next() {
+		var s optionalState // not shared between rows: the values are kept
+		var raw []byte
+		var prohibited bool
+		var readers [][]byte
+		if err := rows.Scan(append([]any{&raw, &prohibited, &readers}, s.targets()...)...); err != nil {
+			return err
+		}
+		o, err := outpointOf(raw)
+		if err != nil {
+			return err
+		}
+		if prohibited {
+			pl.prohibited[o] = true
+		}
+		if readers != nil {
+			a := &audience{stored: true}
+			for _, r := range readers {
+				a.readers = append(a.readers, [33]byte(r))
+			}
+			pl.audiences[o] = a
+		}
+		if *s.lost {
+			continue
+		}
+		v, err := s.row()
+		if err != nil {
+			return err
+		}
+		v.selectors = v.state.Selectors()
+		pl.rows[v.outpoint] = v
+	}
+	return rows.Err()
 }
 
 func scanLimits(rows pgx.Rows) ([]AdmissionLimit, error) {
@@ -543,13 +598,7 @@ func (pl *plan) queueGroups(b *pgx.Batch, feed int32) {
 		k := &pl.newKeys[i]
 		keys, bodies, keySeqs = append(keys, k.key[:]), append(bodies, k.body[:]), append(keySeqs, int64(k.seq))
 	}
-	b.Queue(groupPut, feed, int64(pl.now), seqs, tags, pl.records)
-	if len(selectors) > 0 {
-		b.Queue(selectorPut, feed, selectors, selectorSeqs)
-	}
-	if len(keys) > 0 {
-		b.Queue(keyPut, feed, keys, bodies, keySeqs)
-	}
+	b.Queue(groupPut, feed, int64(pl.now), seqs, tags, pl.records, selectors, selectorSeqs, keys, bodies, keySeqs)
 }
 
 // byteaArray writes the literal of an array of n byte strings.
