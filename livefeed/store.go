@@ -71,6 +71,12 @@ const (
 // maxFeedName bounds the name of a feed, in bytes.
 const maxFeedName = 128
 
+// keepMemory has the server's process take a block of 1 MiB and give it back. The GNU C library then keeps what a statement frees, up to
+// twice that, for the next one. Else it returns to the system whatever is above 128 KiB, and a larger statement faults the same pages
+// in each time: 9 to 13 of them a commit, and 28 where now are 15 at 32 groups a commit, which is 7 % of the groups a second. With another
+// library it does nothing.
+const keepMemory = `select octet_length(repeat('x', 1 << 20))`
+
 // Configure sets what both pools want of a connection. Settings that only tune are kept where they are given; those that
 // correctness or a hundredfold of speed depend on are not.
 func Configure(c *pgxpool.Config) {
@@ -92,6 +98,15 @@ func Configure(c *pgxpool.Config) {
 	// Off, acknowledged groups are lost in a crash and their sequences given to others. (remote_* modes are stricter.)
 	if v := params["synchronous_commit"]; v == "" || v == "off" || v == "local" {
 		params["synchronous_commit"] = "on"
+	}
+	after := c.AfterConnect
+	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		// It only tunes: a connection that is broken says so to whoever uses it.
+		_, _ = conn.Exec(ctx, keepMemory, pgx.QueryExecModeSimpleProtocol)
+		if after != nil {
+			return after(ctx, conn)
+		}
+		return nil
 	}
 	// Every statement here is a walk along an index, or a few look-ups by key. Planned once, it stays planned, so the
 	// plan must not depend on how full the tables were or whether they had statistics yet: what could
