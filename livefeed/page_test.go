@@ -390,7 +390,7 @@ func TestS8_WhatAPageCosts(t *testing.T) {
 			bound int
 		}{
 			{"all rows", PageQuery{}, 35},
-			{"by a wide selector", PageQuery{Selectors: []Selector{AttributeSelector("all", "x")}}, 640},
+			{"by a wide selector", PageQuery{Selectors: []Selector{AttributeSelector("all", "x")}}, 1050},
 			{"by two selectors", PageQuery{Selectors: []Selector{AttributeSelector("one", "7"), AttributeSelector("all", "x")}}, 380},
 		} {
 			q := x.query
