@@ -132,12 +132,18 @@ func TestW5_IdleWaitersCostNoStatement(t *testing.T) {
 	}); len(extra) != 1 || extra[logTail] != 1 {
 		t.Errorf("another node's commit costs %v", extra)
 	}
-	extra := during(func() {
-		f.mustAppend(t, group("near", put(2, attr("n", "3"))))
-		woken(3)
-	})
-	if extra[logTail] != 0 || extra[followRead] != 0 || extra[logAll] != 0 || extra["commit"] != 1 {
-		t.Errorf("this node's commit costs %v", extra)
+	// The backstop, which is in a hurry here, may see the head of a commit before its committer announces it, and then looks.
+	for attempt := 1; ; attempt++ {
+		extra := during(func() {
+			f.mustAppend(t, group(fmt.Sprint("near", attempt), put(1+attempt, attr("n", "3"))))
+			woken(3)
+		})
+		if extra["commit"] != 1 || extra[followRead] != 0 || extra[logAll] != 0 || extra[logTail] > 1 || extra[logTail] == 1 && attempt == 5 {
+			t.Errorf("this node's commit costs %v", extra)
+		}
+		if extra[logTail] != 1 || attempt == 5 {
+			break
+		}
 	}
 }
 
