@@ -69,7 +69,7 @@ func TestD1_EachDatabaseIsAskedByItself(t *testing.T) {
 			}
 			at[feed] = append(at[feed], b)
 		}
-		if got := asked[feed].take(); got["gate"] < 1 || got["gate"] > polls || got["evidence"] > 0 {
+		if got := asked[feed].take(); got["gate"] < 1 || got["gate"] > polls || got["evidence"] > polls {
 			t.Errorf("%d polls of %s cost %v there", polls, feed, got)
 		}
 	}

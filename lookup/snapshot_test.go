@@ -33,8 +33,16 @@ func TestS1_SnapshotAndWatermarkAreOneCut(t *testing.T) {
 	var writing sync.WaitGroup
 	var mu sync.Mutex
 	at := make(map[uint64]string) // sequence -> txid of the put it holds
+	// Each scan is written beside, by so many groups at most: a writer that is faster than the scan would give the next one ever more.
+	const scanned, beside = 6, 60
+	may := make(chan struct{}, scanned*beside)
 	writing.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-may:
+			}
 			c := mint(fmt.Sprint("during", i), 0)
 			seq, err := n.tryAppend(c.put(genre(i), fmt.Sprintf(`,"order":"%04d"`, i%40)))
 			if err != nil {
@@ -47,7 +55,10 @@ func TestS1_SnapshotAndWatermarkAreOneCut(t *testing.T) {
 		}
 	})
 	var scans [][]*wire.Batch
-	for range 6 {
+	for range scanned {
+		for range beside {
+			may <- struct{}{}
+		}
 		scans = append(scans, n.scan(ask{limits: few(7)}))
 	}
 	cancel()
