@@ -53,8 +53,8 @@ run: check-go ## run a whole provider on this machine (overlayd dev)
 	$(GO) run ./cmd/overlayd dev
 
 test: tools check-postgres ## run every test, with the race detector, on a private Postgres
-	$(WITHPG) $(GOTEST) -race -timeout 20m $(TESTFLAGS) $(PKG)
-	$(if $(filter ./...,$(PKG)),$(GO) run ./internal/house/cmd/conformance -race)
+	$(WITHPG) $(GOTEST) -ran bin/ran -race -timeout 20m $(TESTFLAGS) $(PKG)
+	$(if $(filter ./...,$(PKG)),$(GO) run ./internal/house/cmd/conformance $(if $(findstring -run,$(TESTFLAGS))$(findstring -skip,$(TESTFLAGS)),-race,-ran bin/ran))
 	$(if $(filter ./...,$(PKG)),@echo "The tests of modules of their own (bench/compare) are run by make test-modules.")
 
 test-modules: check-go ## vet and test the modules of their own (bench/brc104, bench/compare; needs the network once)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,12 +24,13 @@ func main() {
 	defer stop()
 	write := flag.Bool("w", false, "write docs/conformance.md instead of checking it")
 	race := flag.Bool("race", false, "list with the race detector built in, to share the builds of go test -race")
+	ran := flag.String("ran", "", "compare with the tests that were run, of a `file` of gotest -ran, instead of asking go test for a list")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "conformance: no arguments are taken, only -w and -race")
+		fmt.Fprintln(os.Stderr, "conformance: no arguments are taken, only -w, -race and -ran")
 		os.Exit(2)
 	}
-	wrong, err := run(ctx, *write, *race)
+	wrong, err := run(ctx, *write, *race, *ran)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "conformance: %v\n", err)
 		os.Exit(2)
@@ -41,7 +43,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, write, race bool) (wrong []string, err error) {
+func run(ctx context.Context, write, race bool, ran string) (wrong []string, err error) {
 	root, err := house.Root()
 	if err != nil {
 		return nil, err
@@ -67,7 +69,12 @@ func run(ctx context.Context, write, race bool) (wrong []string, err error) {
 		return house.CheckConformance(tree), nil
 	}
 	wrong = house.CheckConformance(tree)
-	listed, err := list(ctx, root, race)
+	var listed []string
+	if ran == "" {
+		listed, err = list(ctx, root, race)
+	} else {
+		listed, err = readRan(ran)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,10 +115,7 @@ func parseList(out string) []string {
 			continue
 		}
 		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "ok" {
-			dir := strings.TrimPrefix(strings.TrimPrefix(fields[1], house.Module), "/")
-			if dir == "" {
-				dir = "."
-			}
+			dir := folder(fields[1])
 			for _, name := range names {
 				listed = append(listed, dir+" "+name)
 			}
@@ -119,6 +123,25 @@ func parseList(out string) []string {
 		}
 	}
 	return listed
+}
+
+// readRan reads what gotest -ran has written.
+func readRan(name string) (ran []string, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read which tests were run: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if pkg, test, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			ran = append(ran, folder(pkg)+" "+test)
+		}
+	}
+	return ran, nil
+}
+
+// folder is where a package of this module is.
+func folder(pkg string) string {
+	return cmp.Or(strings.TrimPrefix(strings.TrimPrefix(pkg, house.Module), "/"), ".")
 }
 
 // compare reports tests that only the source or only the built programs know.

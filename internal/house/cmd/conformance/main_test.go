@@ -45,3 +45,15 @@ func TestCompareFindsWhatOneSideLacks(t *testing.T) {
 		t.Errorf("got %q", wrong)
 	}
 }
+
+func TestReadRanKnowsFolders(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "ran")
+	if err := os.WriteFile(name, []byte(house.Module+" TestA\n"+house.Module+"/lookup TestB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readRan(name)
+	if want := []string{". TestA", "lookup TestB"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}

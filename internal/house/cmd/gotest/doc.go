@@ -2,7 +2,8 @@
 //
 //	go run ./internal/house/cmd/gotest -race ./...
 //
-// Its arguments are those of go test. It prints one line a package as go test
+// Its arguments are those of go test; before them may stand -ran FILE, to which
+// it writes the tests that were run, one "package Name" a line. It prints one line a package as go test
 // does, and all output of tests that fail. At the end stand the skipped tests
 // with their reasons, what other tests logged after "NOT RUN", and the counts.
 // What was not run is no failure, unless OVERLAYD_TEST_REQUIRE contains "all";

@@ -25,6 +25,10 @@ func main() {
 
 func run(ctx context.Context, args []string, require string, stdout, stderr io.Writer) int {
 	report := &report{out: stdout}
+	ran := ""
+	if len(args) >= 2 && args[0] == "-ran" {
+		ran, args = args[1], args[2:]
+	}
 	args = report.withoutRace(ctx, args)
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = stderr
@@ -44,6 +48,12 @@ func run(ctx context.Context, args []string, require string, stdout, stderr io.W
 		fmt.Fprintf(stderr, "gotest: read the output of go test: %v\n", readErr)
 	}
 	fine := report.finish(require)
+	if ran != "" {
+		if err := os.WriteFile(ran, []byte(report.names()), 0o644); err != nil {
+			fmt.Fprintf(stderr, "gotest: write which tests were run: %v\n", err)
+			return 1
+		}
+	}
 	if testErr != nil || readErr != nil || !fine {
 		return 1
 	}
@@ -92,6 +102,13 @@ type report struct {
 	outputs                 map[string]*strings.Builder // of tests not yet ended, by package and top-level test
 	passed, failed, skipped int
 	notRun                  []string // what was not run, one line each
+	ran                     []string // the top-level tests that ended: "package Name"
+}
+
+// names are the tests that ended, a line each.
+func (r *report) names() string {
+	slices.Sort(r.ran)
+	return strings.Join(append(slices.Compact(r.ran), ""), "\n")
 }
 
 // notRunMark is what a test logs before what it did not do on this machine.
@@ -127,6 +144,9 @@ func (r *report) event(e event) {
 	case "output":
 		r.output(e, top)
 	case "pass", "fail", "skip":
+		if e.Test != "" && !sub {
+			r.ran = append(r.ran, e.Package+" "+e.Test)
+		}
 		switch {
 		case e.Test == "":
 			r.packageEnds(e)

@@ -87,3 +87,11 @@ func TestNoTestIsAFailure(t *testing.T) {
 		t.Error("a run of no test was fine")
 	}
 }
+
+func TestReportKnowsWhatWasRun(t *testing.T) {
+	t.Parallel()
+	r, _ := read(t, mixed)
+	if got, want := r.names(), "m/a TestGood\nm/a TestRoot\nm/a TestTwo\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
