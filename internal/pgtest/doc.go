@@ -26,6 +26,8 @@
 //
 // # Ownership and failure
 //
+// The files of a private server lie in /dev/shm if 8 GiB of memory are free and TMPDIR is not set, else in the folder of temporary files.
+//
 // The package starts no goroutine of its own; those of a pool end in the test's cleanup. A private server belongs to the
 // process: the kernel stops it with the process, and a small shell waiting on a pipe then removes the folder. What a
 // killed machine left is removed by the next run. When no server can be had, the test fails and says what to do: it is

@@ -293,7 +293,7 @@ func TestT5_NextRunSweeps(t *testing.T) {
 		}
 	}
 	url := URL(t)
-	sweep(t.Context(), os.TempDir())
+	sweep(t.Context(), place(Fast))
 	if conn, err := pgx.Connect(t.Context(), url); err != nil {
 		t.Errorf("the sweep hurt a living server: %v", err)
 	} else {
@@ -427,4 +427,15 @@ type querier func(ctx context.Context, sql string, args ...any) pgx.Row
 
 func (q querier) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return q(ctx, sql, args...)
+}
+
+// TestT5_MemoryIsForWhatNeedNotLast: a server whose commits count, and one for which TMPDIR names a place, is where temporary files are.
+func TestT5_MemoryIsForWhatNeedNotLast(t *testing.T) {
+	if got := place(Durable); got != os.TempDir() {
+		t.Errorf("a durable server would be in %s", got)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	if got := place(Fast); got != os.TempDir() {
+		t.Errorf("TMPDIR is %s, but the server would be in %s", os.TempDir(), got)
+	}
 }

@@ -74,8 +74,9 @@ const (
 // StartServer starts a server in a new temporary folder. Both are gone soon after this process at the latest, however it
 // ends. It is for cmd/withpg; tests have New.
 func StartServer(ctx context.Context, durability Durability) (_ *Server, err error) {
-	sweep(ctx, os.TempDir())
-	folder, err := os.MkdirTemp("", folderPrefix)
+	within := place(durability)
+	sweep(ctx, within)
+	folder, err := os.MkdirTemp(within, folderPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the test server: %w", err)
 	}
@@ -105,6 +106,17 @@ func StartServer(ctx context.Context, durability Durability) (_ *Server, err err
 	}
 	s.URL = s.server.URL()
 	return s, s.removeAfterwards()
+}
+
+// place is where the folder of a server is made: in memory if the server is not to keep anything, there is plenty of it and TMPDIR does
+// not say otherwise, since each test makes and removes the hundreds of files of a database. Else where temporary files are.
+func place(durability Durability) string {
+	if durability == Fast && os.Getenv("TMPDIR") == "" {
+		if folder, ok := inMemory(); ok {
+			return folder
+		}
+	}
+	return os.TempDir()
 }
 
 // Stop ends the server and removes its folder. Nothing is left on return.
