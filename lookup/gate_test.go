@@ -100,11 +100,12 @@ func fates(t *testing.T) (n *node, sessions map[string]*session, questions map[s
 			t.Fatal(err)
 		}
 	}
+	sessions["expired"].expiresAt = 1
 	questions, want = make(map[string]gateQuestion), make(map[string]gate)
 	stored, missing := sha256.Sum256(plain.beef), sha256.Sum256([]byte("nothing"))
 	for fate, s := range sessions {
 		point := plain.point().Bytes()
-		q := gateQuestion{session: s.digest, feed: s.feed.ID(), disclosed: point[:]}
+		q := gateQuestion{session: s, disclosed: point[:]}
 		g := gate{state: stateOpen, granted: true}
 		switch fate {
 		case "broken":
@@ -265,7 +266,7 @@ func (n *node) blocked(count int) (backends []int) {
 	n.t.Helper()
 	testkit.Eventually(n.t, "statements of the gate wait for a lock", func() bool {
 		rows, err := n.db.Pool.Query(context.Background(), `select pid from pg_stat_activity
-			where datname = current_database() and wait_event_type = 'Lock' and query like 'with feeds as materialized%'`)
+			where datname = current_database() and wait_event_type = 'Lock' and query like 'select k.n,%'`)
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -391,25 +392,17 @@ func TestA6_GateCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	if _, err := conn.Exec(t.Context(), `prepare gate(bytea[], bytea[], bytea[], int[]) as `+gateAsk); err != nil {
-		t.Fatal(err)
+	for name, sql := range map[string]string{"whole(bytea[], bytea[], int[])": gateAsk, "glance(int[], text[], bytea[])": gateGlance} {
+		if _, err := conn.Exec(t.Context(), `prepare `+name+` as `+sql); err != nil {
+			t.Fatal(err)
+		}
 	}
-	const nothing, point, sha = `''::bytea`, `sha256(convert_to('o' || i, 'UTF8')) || '\x00000000'::bytea`, `sha256(convert_to('b' || i, 'UTF8'))`
+	const point, sha = `sha256(convert_to('o' || i, 'UTF8')) || '\x00000000'::bytea`, `sha256(convert_to('b' || i, 'UTF8'))`
 	var plan []byte
-	touched := func(gates int, disclosed, evidence string) (sum int) {
+	run := func(statement string) (sum int) {
 		t.Helper()
-		args := make([]string, 3)
-		for k, expression := range []string{`sha256(convert_to('s' || i * 71, 'UTF8'))`, disclosed, evidence} {
-			err := conn.QueryRow(t.Context(), `select quote_literal(array_agg(`+expression+` order by i)) || '::bytea[]' from generate_series(1, $1) i`, gates).Scan(&args[k])
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if evidence == nothing {
-			args[2] = `'{}'`
-		}
 		pgtest.Undisturbed(t, conn, func() {
-			if err := conn.QueryRow(t.Context(), `explain (analyze, buffers, format json) execute gate(`+strings.Join(args, ", ")+fmt.Sprintf(`, array[%d])`, n.feed.ID()), pgx.QueryExecModeSimpleProtocol).Scan(&plan); err != nil {
+			if err := conn.QueryRow(t.Context(), `explain (analyze, buffers, format json) execute `+statement, pgx.QueryExecModeSimpleProtocol).Scan(&plan); err != nil {
 				t.Fatal(err)
 			}
 			var out []struct {
@@ -425,7 +418,27 @@ func TestA6_GateCost(t *testing.T) {
 		})
 		return sum
 	}
-	touched(1, point, sha)
+	list := func(many int, expression string) (literal string) {
+		t.Helper()
+		if many == 0 {
+			return `'{}'`
+		}
+		err := conn.QueryRow(t.Context(), `select quote_literal(array_agg(`+expression+` order by i)) || '::bytea[]' from generate_series(1, $1) i`, many).Scan(&literal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return literal
+	}
+	whole := func(gates int, disclosed string) int {
+		t.Helper()
+		return run(`whole(` + list(gates, `sha256(convert_to('s' || i * 71, 'UTF8'))`) + `, ` + list(gates, disclosed) + fmt.Sprintf(`, array[%d])`, n.feed.ID()))
+	}
+	glanced := func(evidence int) int {
+		t.Helper()
+		return run(fmt.Sprintf(`glance(array[%d], array['ls'], `, n.feed.ID()) + list(evidence, sha) + `)`)
+	}
+	whole(1, point)
+	glanced(1)
 	feed := n.feed.ID()
 	for _, sql := range []string{
 		`insert into manifest (digest, content, issued_at, expires_at, packet) values (sha256('m'), sha256('c'), 0, 10, 'x')`,
@@ -439,6 +452,7 @@ func TestA6_GateCost(t *testing.T) {
 		`insert into prohibition (feed_id, outpoint, reason, since)
 		select $1, sha256(convert_to('x' || i, 'UTF8')) || '\x00000000', '', 0 from generate_series(1, 20000) i`,
 		`insert into blob (sha, bytes) select sha256(convert_to('b' || i, 'UTF8')), 'x' from generate_series(1, 20000) i`,
+		`insert into lookup_ledger (feed_id, service) values ($1, 'ls')`,
 	} {
 		args := []any{feed}
 		if !strings.Contains(sql, "$1") {
@@ -448,26 +462,78 @@ func TestA6_GateCost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The statement reads clock, feed and its last narrowing once, and a plain gate its session.
-	const shared, plain, row, evidence = 12, 8, 8, 5
-	check := func(what string, gates, most int, disclosed, evidence string) {
+	// Both read clock, feed and its last narrowing once; a glance the ledger, and a whole look at a body its session and the ledger.
+	const shared, ledger, session, row, evidence = 12, 3, 8, 8, 5
+	check := func(what string, gates, got, most int) {
 		t.Helper()
-		got := touched(gates, disclosed, evidence)
 		t.Logf("%-50s %5d buffers, %.1f a gate", what, got, float64(got)/float64(gates))
-		if got > shared+most*gates {
-			t.Errorf("%s: %d buffers for %d gates, at most %d and %d each are needed: %s", what, got, gates, shared, most, plan)
+		if got > most {
+			t.Errorf("%s: %d buffers for %d gates, at most %d are needed: %s", what, got, gates, most, plan)
 		}
 		if bytes.Contains(plan, []byte("Seq Scan")) {
 			t.Errorf("%s reads a table: %s", what, plan)
 		}
 	}
-	check("one", 1, plain, point, nothing)
-	check("256", 256, plain, point, nothing)
-	check("256 with evidence", 256, plain+evidence, point, sha)
+	check("256 that stand", 256, glanced(0), shared+ledger)
+	check("256 that stand, with evidence", 256, glanced(256), shared+ledger+256*evidence)
+	check("one", 1, whole(1, point), shared+session+ledger)
+	check("256", 256, whole(256, point), shared+256*(session+ledger))
 	if _, err := n.db.Pool.Exec(t.Context(), `update feed set prohibition_rev = 1 where id = $1`, feed); err != nil {
 		t.Fatal(err)
 	}
-	check("one, where rows were prohibited", 1, plain+row, point, nothing)
-	check("256, where rows were prohibited", 256, plain+row, point, nothing)
-	check("256 with evidence, where rows were prohibited", 256, plain+row+evidence, point, sha)
+	check("one, where rows were prohibited", 1, whole(1, point), shared+session+ledger+row)
+	check("256, where rows were prohibited", 256, whole(256, point), shared+256*(session+ledger+row))
+}
+
+// TestA6_AGlanceTellsWhatStands: of a session that was looked at here the gate reads nothing while nothing of its service ended; whatever
+// ends is known at once, of that session or of another, and none that was expired or whose epoch was broken is served by a glance.
+func TestA6_AGlanceTellsWhatStands(t *testing.T) {
+	t.Parallel()
+	n := start(t, setup{})
+	row := mint("glance", 0)
+	n.append(row.put(genre(0), ""))
+	point := row.point().Bytes()
+	a, b := n.open(ask{}), n.open(ask{})
+	s, other := n.loaded(a.Session), n.loaded(b.Session)
+	looked := func() float64 { return n.metric("overlayd_lookup_gate_whole_total", "") }
+	before := looked()
+	asks := func(what string, s *session, looks float64, want error) {
+		t.Helper()
+		g, err := n.provider.main.gate(t.Context(), s, point[:], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.forRead(); want == nil && got != nil || want != nil && (got == nil || !errors.Is(got, want)) {
+			t.Errorf("%s: the gate says %v, want %v", what, got, want)
+		}
+		if got := looked() - before; got != looks {
+			t.Errorf("%s: %v sessions were looked at, want %v", what, got, looks)
+		}
+		before = looked()
+	}
+	asks("one that was loaded", s, 0, nil)
+	n.request(closePath, closeBody(b.Session))
+	asks("another has ended", s, 1, nil)
+	asks("nothing since", s, 0, nil)
+	before = looked()
+	if g, err := n.provider.main.gate(t.Context(), other, nil, nil); err != nil || g.state != stateClosed {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	before = looked()
+	n.open(ask{})
+	before = looked()
+	asks("another was opened", s, 0, nil)
+	late := *s
+	late.expiresAt = 1
+	if g, err := n.provider.main.gate(t.Context(), &late, nil, nil); err != nil || !g.expired || looked() != before {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	n.prohibit(row)
+	asks("a row of it is prohibited", s, 1, errProhibited)
+	if _, err := n.feed.Rotate(t.Context(), newID(), livefeed.Break, "for a test"); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := n.provider.main.gate(t.Context(), s, nil, nil); err != nil || !g.broken {
+		t.Fatalf("%+v, %v", g, err)
+	}
 }

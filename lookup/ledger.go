@@ -11,8 +11,8 @@ import (
 	"github.com/overlayd/overlayd/livefeed"
 )
 
-// The ledger holds one row a service: how many sessions it retains, how many bytes they keep, and a count of changes that only
-// grows. Its row is the last thing every transaction here touches, so that it is locked over the flush alone, and after it
+// The ledger holds one row a service: how many sessions it retains, how many bytes they keep, and two counts that only grow: of changes,
+// and of those that end something, which triggers keep and the gate compares. Its row is the last thing every transaction here touches, so that it is locked over the flush alone, and after it
 // nothing else is locked: there is no order to get wrong. Several rows are taken in the order of (feed, service), and
 // the sessions before them in the order of their places.
 

@@ -14,6 +14,7 @@ type metrics struct {
 	retained   *prometheus.GaugeVec   // by service
 	gates      prometheus.Histogram   // bodies asked for, by statement of the gate
 	gatesAgain prometheus.Counter
+	gatesWhole prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, q *quotas, t *turnstile) (*metrics, error) {
@@ -36,6 +37,9 @@ func newMetrics(r prometheus.Registerer, q *quotas, t *turnstile) (*metrics, err
 		gatesAgain: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "overlayd_lookup_gate_again_total", Help: "Bodies asked for by themselves, after the statement that they shared with others failed.",
 		}),
+		gatesWhole: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "overlayd_lookup_gate_whole_total", Help: "Bodies for which the gate looked at the session itself: it was new here, something of its service had ended, or its feed has prohibitions or narrowed readers.",
+		}),
 	}
 	turns := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "overlayd_lookup_signatures_waiting", Help: "Requests and answers that wait for a processor to verify or sign them.",
@@ -43,7 +47,7 @@ func newMetrics(r prometheus.Registerer, q *quotas, t *turnstile) (*metrics, err
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained, m.gates, m.gatesAgain, turns) {
+	for _, c := range append(q.collectors(), m.opens, m.refusals, m.sessions, m.retained, m.gates, m.gatesAgain, m.gatesWhole, turns) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("lookup: register metrics: %w", err)
 		}

@@ -35,10 +35,10 @@ func TestS4_RetentionCostsWhatItRemoves(t *testing.T) {
 		"void":      {sessionsVoid, fmt.Sprint(feed, ", 100")},
 		"ending":    {endSessions(`s.id = any($2::bytea[])`), `3, array[sha256(convert_to('s7', 'UTF8'))]`},
 		"revoke":    {endSessions(`s.service = $2 and s.principal = $3 and s.grant_id is not null`), `3, 'ls', 'nobody'`},
-		"gate":      {gateAsk, `array[sha256(convert_to('s4990', 'UTF8'))], array[sha256('1') || '\x00000000'::bytea], '{}', ` + fmt.Sprint("array[", feed, "]")},
+		"gate":      {gateAsk, `array[sha256(convert_to('s4990', 'UTF8'))], array[sha256('1') || '\x00000000'::bytea], ` + fmt.Sprint("array[", feed, "]")},
 		"manifests": {manifestsGone, fmt.Sprint(manifestKept)},
 	}
-	types := map[string]string{"horizon": "int", "horizons": "int[]", "look": "", "sessions": "int, bigint", "void": "int, bigint", "ending": "smallint, bytea[]", "revoke": "smallint, text, bytea", "manifests": "bigint", "gate": "bytea[], bytea[], bytea[], int[]"}
+	types := map[string]string{"horizon": "int", "horizons": "int[]", "look": "", "sessions": "int, bigint", "void": "int, bigint", "ending": "smallint, bytea[]", "revoke": "smallint, text, bytea", "manifests": "bigint", "gate": "bytea[], bytea[], int[]"}
 	buffers := func(name string) int {
 		t.Helper()
 		tx, err := conn.Begin(t.Context())

@@ -57,6 +57,7 @@ type session struct {
 	granted     bool      // that grant stood when it was loaded
 	now         uint64    // T when it was loaded
 	driven      *driven   // shared by all who have loaded it here; nil: it was just opened
+	standing    *standing // likewise
 }
 
 // Session ids are a mode letter ('n': authentication none, 'b': brc103), the database's id in 8 hex characters, a dot and 256 random
@@ -151,10 +152,11 @@ type loaded struct {
 	size    int // bytes that remembering it takes, about
 }
 
-const loadAsk = `select u.n, ` + now + `, ` + frozen + `
+const loadAsk = `select u.n, ` + now + `, ` + frozen + `, coalesce(l.endings, 0)
 	from unnest($1::bytea[]) with ordinality as u(id, n)
 	cross join lateral (select * from lookup_session s where s.id = u.id offset 0) s
-	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = s.feed_id offset 0) c`
+	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = s.feed_id offset 0) c
+	left join lateral (select l.endings from lookup_ledger l where l.feed_id = s.feed_id and l.service = s.service offset 0) l on true`
 
 // loadAll reads many sessions in one statement.
 func (p *shard) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]byte) ([]loaded, error) {
@@ -171,11 +173,15 @@ func (p *shard) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]b
 	for rows.Next() {
 		var n int
 		l := loaded{session: &session{}}
-		err := p.scan(rows, l.session, &l.size, []any{&n})
+		var endings uint64
+		err := p.scan(rows, l.session, &l.size, []any{&n}, &endings)
 		if n < 1 {
 			return nil, fmt.Errorf("lookup: load sessions: %w", err)
 		}
 		l.session.digest = digests[n-1]
+		if l.session.state == stateOpen && l.session.granted {
+			l.session.standing.stood(endings)
+		}
 		if err != nil {
 			l = loaded{err: fmt.Errorf("lookup: load a session: %w", err)}
 		}
@@ -225,7 +231,7 @@ func (p *shard) scan(row pgx.Row, s *session, size *int, before []any, behind ..
 	var feedID int32
 	var rulesID string
 	var capability, wTag, parameters, query, scope, principal []byte
-	s.driven = &driven{}
+	s.driven, s.standing = &driven{}, &standing{}
 	into := append(before, &s.now, &feedID, &s.state, &s.service, &s.epoch, &capability, &s.w, &wTag, &s.t, &s.expiresAt, &s.replayUntil,
 		&s.maxRequest, &s.most.MaxBytes, &s.most.MaxObservations, &s.most.WaitMs, &rulesID, &parameters, &query, &scope,
 		&principal, &s.grant, &s.turn, &s.granted, &s.unbroken)

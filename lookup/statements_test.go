@@ -28,7 +28,8 @@ var kinds = []struct {
 	process    bool
 }{
 	{"load", "select * from lookup_session s where s.id = u.id", false},
-	{"gate", "select u.n, s.state", false},
+	{"gate", "select k.n, ", false},
+	{"session", "select u.n, s.state", false}, // which the gate looks at where its glance does not tell
 	{"log", "octet_length(k.changes)", false},
 	{"evidence", "select sha, bytes from blob", false},
 	{"drive", "from unnest($2::bytea[]) with ordinality as u(selector, n)", false},
