@@ -45,7 +45,10 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 func (p *Provider) respond(c echo.Context, in *inbound, build func(ctx context.Context) (answer, error)) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), p.within)
 	defer cancel()
-	defer in.room.leave(false) // of a build that panics
+	defer func() { // of a build that panics
+		in.leaveSlot()
+		in.room.leave(false)
+	}()
 	out, err := build(ctx)
 	return p.conclude(ctx, c.Response(), c.Request(), in, out, err)
 }
@@ -70,6 +73,7 @@ func (p *Provider) conclude(ctx context.Context, w http.ResponseWriter, r *http.
 			return err
 		}
 	}
+	in.leaveSlot() // however slowly its peer takes what is sealed now
 	failpoint.Hit(failpoint.BeforeSend)
 	if r != nil && in.body == nil {
 		drain(w, r)

@@ -18,7 +18,7 @@ func nth(i int) (c client) {
 
 func bucketQuotas(t *testing.T, q Quotas) Quotas {
 	t.Helper()
-	q, err := q.filled(4)
+	q, err := q.filled()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestO10_ForgettingChangesNothing(t *testing.T) {
 }
 
 func BenchmarkOpensTake(b *testing.B) {
-	q, err := Quotas{ServiceOpensPerSecond: 1e6, ServiceOpenBurst: 1e6, OpensPerSecond: 0.001}.filled(4)
+	q, err := Quotas{ServiceOpensPerSecond: 1e6, ServiceOpenBurst: 1e6, OpensPerSecond: 0.001}.filled()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -63,7 +63,7 @@
 // in common (feed, T, evidence) is looked up once. Seal signs for authenticated callers; public services have none. There is one
 // way out, Provider.respond, for errors too.
 //
-// What is being built has one of a node's slots; a poll gives its slot back while it sleeps, and has a place among the
+// What is being built has one of a node's slots until it is sealed; a poll gives its slot back while it sleeps, and has a place among the
 // sleeping polls instead. A finished body has room at the node from before its evidence is read until its peer has taken it; where
 // there is none left the request is unavailable, and a peer that takes too slowly is cut off. What is remembered of sessions and kept
 // of evidence takes at most 32 MiB each, and what is shared of the last groups' layouts 8 MiB ([Config]).

@@ -17,7 +17,7 @@ import (
 func TestW5_EvidenceIsReadOnceForAll(t *testing.T) {
 	t.Parallel()
 	c := &counter{kinds: make(map[string]int)}
-	n := start(t, setup{tracer: c, poolConns: 30})
+	n := start(t, setup{tracer: c, poolConns: 30, quotas: Quotas{Requests: 30}})
 	n.digest = n.capability()
 	const readers = 20
 	var all []*wire.Batch

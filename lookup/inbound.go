@@ -143,6 +143,13 @@ func (p *Provider) accept(c echo.Context, in *inbound) *refusal {
 	return refused
 }
 
+// leaveSlot gives the slot of what was built back, if it is held.
+func (in *inbound) leaveSlot() {
+	if in.slot != nil {
+		in.slot.leave()
+	}
+}
+
 // smallBody is how long a body may be that is read into its own length: more is not taken on a peer's word.
 const smallBody = 2048
 

@@ -49,7 +49,6 @@ func (p *Provider) open(c echo.Context) error {
 		if err := in.slot.take(ctx); err != nil {
 			return answer{}, err
 		}
-		defer in.slot.leave()
 		if err := p.admit(ctx, in, o); err != nil {
 			return answer{}, err
 		}

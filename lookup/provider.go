@@ -167,7 +167,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		}
 		p.rules[rules.ID()] = rules
 	}
-	limits, err := c.Quotas.filled(c.Pool.Stat().MaxConns())
+	limits, err := c.Quotas.filled()
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package lookup
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -32,10 +33,12 @@ type Quotas struct {
 	// Waiters is how many polls may sleep at a node, WaitersPerClient how many of one client. A poll that has something to
 	// deliver does not sleep, and is never refused. Bounds: 1..1000000. Defaults: 20000 and 1000.
 	Waiters, WaitersPerClient int
-	// Requests is how many bodies of Opens and Reads a node builds at once for each of its databases. A sleeping poll builds none, nor do a Close,
-	// discovery, and an Open that was answered before. Bounds: 1..100000. Default: four for every connection of the pool,
-	// which keeps the connections busy while other bodies are laid out; each may take a few times the service's
-	// MaxResponseBytes.
+	// Requests is how many bodies of Opens and Reads a node has under way at once for each of its databases, from the look at the
+	// session until they are checked and sealed. A sleeping poll has none, nor do a Close, discovery, and an Open that was
+	// answered before. Bounds: 1..100000. Default: eight for every processor, at least 16, which keeps processors and
+	// connections busy: with more under way each takes longer, the appends beside them too, and is older when it is sent. Where a
+	// statement takes several milliseconds on its way to the database and back, more are worth their memory; each may take
+	// a few times the service's MaxResponseBytes.
 	Requests int
 	// RequestsWaiting is how many more may wait for their turn, each at most RequestWaitMs milliseconds. Clients have their
 	// turns one after the other, however many requests each of them sent. Bounds: 1..1000000 and 1..60000. Defaults: 4096 and
@@ -57,7 +60,7 @@ type Quotas struct {
 	Sessions, RetainedBytes int64
 }
 
-// The defaults of Quotas. That of Requests follows from the pool.
+// The defaults of Quotas. That of Requests follows from the processors.
 const (
 	DefaultOpensPerSecond        = 20
 	DefaultOpenBurst             = 200
@@ -66,7 +69,8 @@ const (
 	DefaultClients               = 16384
 	DefaultWaiters               = 20_000
 	DefaultWaitersPerClient      = 1000
-	DefaultRequestsPerConnection = 4
+	DefaultRequestsPerProcessor  = 8
+	LeastDefaultRequests         = 16
 	DefaultRequestsWaiting       = 4096
 	DefaultRequestWaitMs         = 5000
 	DefaultBodyBytes             = 256 << 20
@@ -81,7 +85,7 @@ const (
 const leastBodyBytes = 2 * wire.MaxResponseBytes
 
 // filled is q with its defaults, or every fault that it has.
-func (q Quotas) filled(connections int32) (Quotas, error) {
+func (q Quotas) filled() (Quotas, error) {
 	var faults []error
 	const many, lasting = 1_000_000, 1_000_000_000
 	faults = append(faults,
@@ -92,7 +96,7 @@ func (q Quotas) filled(connections int32) (Quotas, error) {
 		fill(&q.Clients, "Clients", DefaultClients, 1, many),
 		fill(&q.Waiters, "Waiters", DefaultWaiters, 1, many),
 		fill(&q.WaitersPerClient, "WaitersPerClient", DefaultWaitersPerClient, 1, many),
-		fill(&q.Requests, "Requests", DefaultRequestsPerConnection*int(connections), 1, 100_000),
+		fill(&q.Requests, "Requests", max(LeastDefaultRequests, DefaultRequestsPerProcessor*runtime.GOMAXPROCS(0)), 1, 100_000),
 		fill(&q.RequestsWaiting, "RequestsWaiting", DefaultRequestsWaiting, 1, many),
 		fill(&q.RequestWaitMs, "RequestWaitMs", DefaultRequestWaitMs, 1, 60_000),
 		fill(&q.BodyBytes, "BodyBytes", DefaultBodyBytes, leastBodyBytes, 1<<40),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -445,8 +446,8 @@ func TestO10_PrincipalsCountApart(t *testing.T) {
 
 func TestO10_QuotasHaveDefaultsAndBounds(t *testing.T) {
 	t.Parallel()
-	q, err := Quotas{}.filled(12)
-	if err != nil || q.Requests != 48 || q.OpensPerSecond != DefaultOpensPerSecond || q.RetainedBytes != 10<<30 {
+	q, err := Quotas{}.filled()
+	if err != nil || q.Requests != max(16, 8*runtime.GOMAXPROCS(0)) || q.OpensPerSecond != DefaultOpensPerSecond || q.RetainedBytes != 10<<30 {
 		t.Fatalf("%+v, %v", q, err)
 	}
 	for name, limit := range q.limits() {
@@ -454,7 +455,7 @@ func TestO10_QuotasHaveDefaultsAndBounds(t *testing.T) {
 			t.Errorf("%s has no default", name)
 		}
 	}
-	if same, err := q.filled(1); err != nil || same != q {
+	if same, err := q.filled(); err != nil || same != q {
 		t.Fatalf("%+v, %v", same, err)
 	}
 	for _, bad := range []Quotas{
@@ -463,11 +464,11 @@ func TestO10_QuotasHaveDefaultsAndBounds(t *testing.T) {
 		{RequestsWaiting: -1}, {RequestWaitMs: 60_001},
 		{BodyBytes: leastBodyBytes - 1}, {BodyBytesPerClient: -1}, {BodyBytesPerSecond: -1}, {SessionsPerClient: -1}, {Sessions: -1}, {RetainedBytes: 65535},
 	} {
-		if _, err := bad.filled(4); err == nil || strings.Count(err.Error(), "set it to") != 1 {
+		if _, err := bad.filled(); err == nil || strings.Count(err.Error(), "set it to") != 1 {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	_, err = Quotas{OpenBurst: -1, Sessions: -1}.filled(4)
+	_, err = Quotas{OpenBurst: -1, Sessions: -1}.filled()
 	if err == nil || strings.Count(err.Error(), "set it to") != 2 {
 		t.Errorf("not every fault is named: %v", err)
 	}
@@ -494,7 +495,7 @@ func TestO10_UsageIsShown(t *testing.T) {
 	if !slices.Equal(names, []string{testService, otherService}) {
 		t.Errorf("%v", names)
 	}
-	if x := u.Node; x.MaxWaiters != 5 || x.MaxRequests != 48 || x.MaxRequestsWaiting != DefaultRequestsWaiting || x.MaxClients != DefaultClients || len(x.Refusals) != len(quotaTexts) {
+	if x := u.Node; x.MaxWaiters != 5 || x.MaxRequests != u.Node.Quotas.Requests || x.MaxRequests < LeastDefaultRequests || x.MaxRequestsWaiting != DefaultRequestsWaiting || x.MaxClients != DefaultClients || len(x.Refusals) != len(quotaTexts) {
 		t.Errorf("%+v", x)
 	}
 	for _, want := range []float64{2, 1} {

@@ -196,16 +196,26 @@ func TestO10_RequestsAreBounded(t *testing.T) {
 	testkit.Eventually(t, "nothing is being built", func() bool { return n.metric("overlayd_lookup_requests", "") == 0 })
 }
 
-// TestO10_WaitingForASlotEnds: a request whose turn does not come is told so in time, and the next one has it.
+// TestO10_WaitingForASlotEnds: a request whose turn does not come is told so in time, and the next one has it. A body that is built has its
+// slot until it is checked.
 func TestO10_WaitingForASlotEnds(t *testing.T) {
 	t.Parallel()
+	for name, at := range map[string]moment{"built": beforeBuild, "checked": beforeGate} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			waitingForASlotEnds(t, at)
+		})
+	}
+}
+
+func waitingForASlotEnds(t *testing.T, at moment) {
 	n := shops(t, setup{quotas: Quotas{Requests: 1, RequestWaitMs: 20}})
 	b := n.live(`{}`)
 	there, goOn := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
 	var once sync.Once
-	stop := n.during(beforeBuild, func() { once.Do(func() { close(there); <-goOn }) })
+	stop := n.during(at, func() { once.Do(func() { close(there); <-goOn }) })
 	done := make(chan reply, 1)
 	go func() {
 		r, err := n.try(context.Background(), readPath, readBody(b.Session, b.Cursor, wide), from(alice))
@@ -214,7 +224,7 @@ func TestO10_WaitingForASlotEnds(t *testing.T) {
 		}
 		done <- r
 	}()
-	within(t, "one is being built", there)
+	within(t, "one is under way", there)
 	toldBy(t, n.openAs(whence{bob, testService}, ask{}), quotaRequests, false)
 	e := toldBy(t, n.request(readPath, readBody(b.Session, b.Cursor, wide), from(bob)), quotaRequests, false)
 	if *e.RetryAfterMs != 1000 {

@@ -56,7 +56,7 @@ func (p *Provider) read(c echo.Context) error {
 			err = r // what was found wrong may be so because the session is over
 		}
 	}
-	v.leave()
+	v.rise()
 	return p.conclude(ctx, c.Response(), c.Request(), in, out, err)
 }
 

@@ -69,16 +69,12 @@ func (p *Provider) openShards(ctx context.Context, c Config, limits Quotas) erro
 		if db.Store == nil || db.Pool == nil || i > 0 && len(db.Feeds) == 0 {
 			return errors.New("lookup: a database needs Store, Pool and Feeds")
 		}
-		own := limits
-		if c.Quotas.Requests == 0 {
-			own.Requests = DefaultRequestsPerConnection * int(db.Pool.Stat().MaxConns())
-		}
 		d := &shard{
 			Provider: p, pool: db.Pool, source: db.Store, named: db.Feeds, feeds: make(map[int32]*livefeed.Feed),
 			slots: p.quotas.slots, keeper: keeper{broken: make(map[int32]uint64)}, endings: newEndings(), seen: seen{epochs: make(map[int32]string)},
 		}
 		if i > 0 {
-			d.slots = p.quotas.another(own)
+			d.slots = p.quotas.another(limits)
 		}
 		d.together()
 		p.shards = append(p.shards, d)

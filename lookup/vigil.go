@@ -212,7 +212,7 @@ func (v *vigil) conclude(gone context.Context, w http.ResponseWriter) bool {
 	if errors.Is(err, errAsleep) {
 		return false
 	}
-	v.leave()
+	v.rise()
 	if err := p.conclude(ctx, w, nil, v.in, out, err); err != nil {
 		p.log.Debug("an answer could not be written", "cause", err.Error())
 		panic(http.ErrAbortHandler)
@@ -222,9 +222,12 @@ func (v *vigil) conclude(gone context.Context, w http.ResponseWriter) bool {
 
 // leave gives back everything that the poll holds but the room of its body. It may be called again.
 func (v *vigil) leave() {
-	if v.in.slot != nil {
-		v.in.slot.leave()
-	}
+	v.in.leaveSlot()
+	v.rise()
+}
+
+// rise gives back what a poll holds to sleep. It may be called again.
+func (v *vigil) rise() {
 	v.place.leave()
 	if v.waiter != nil {
 		v.waiter.Close()

@@ -177,9 +177,10 @@ type Quotas struct {
 	// WaitersPerClient bounds those of one client. Bounds: 1..1000000.
 	// Default: 1000.
 	WaitersPerClient uint32 `koanf:"waitersPerClient"`
-	// Requests bounds the answers built at once for each database; each may take a
-	// few times maxResponseBytes of memory. 0 means four for each of
-	// database.maxConnections. Bounds: 0..100000. Default: 0.
+	// Requests bounds the answers under way at once for each database, from the
+	// look at the session until they are signed; each may take a few times
+	// maxResponseBytes of memory. 0 means eight for each processor, at least 16.
+	// Bounds: 0..100000. Default: 0.
 	Requests uint32 `koanf:"requests"`
 	// RequestsWaiting bounds the requests that wait for their turn to be built.
 	// Bounds: 1..1000000. Default: 4096.
