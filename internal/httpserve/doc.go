@@ -48,14 +48,16 @@
 //	                    +--------------------+--> closed: half an answer, a panic, the peer's
 //	                                              end, IdleTimeout, a drain, the bound
 //
-// Two goroutines belong to it. One reads a single byte, with which the peer begins
-// its next request or goes; the other waits, and ends with its answer. The one that
-// ends last gives the connection back. The byte may come before the answer: then
-// the connection goes back with the answer.
+// A goroutine belongs to it, which waits and ends with its answer. Meanwhile the
+// server's ears hear whether the peer begins its next request or goes: on Linux
+// one goroutine with an epoll instance for all of them, elsewhere a goroutine
+// each, in a read of one byte. Who ends last, the waiting or the hearing, gives
+// the connection back. The byte may come before the answer: then the connection
+// goes back with the answer.
 //
 // # Goroutines
 //
-// Serve owns one goroutine, which has ended when it returns, and so have those of
-// parked connections. Certificates are looked at by handshakes: nothing runs for
+// Serve owns one goroutine, another that hears, and those of parked connections;
+// all have ended when it returns. Certificates are looked at by handshakes: nothing runs for
 // them.
 package httpserve

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -70,20 +71,23 @@ func (l *lot) cut() {
 	}
 }
 
-// parked is a connection outside net/http, with two goroutines: one hears the peer, the other waits and answers it. Each ends by
-// calling done, and the second one gives the connection back.
+// parked is a connection outside net/http. A goroutine waits and answers the peer; the server's ears hear the peer meanwhile, or a
+// second goroutine where there are none. Both end with done, and who ends last gives the connection back.
 type parked struct {
 	server *Server
 	cancel context.CancelFunc // ends the waiting
 	reply  reply              // belongs to the one that answers
 	first  []byte             // of the peer's next request; belongs to the one that hears, then to who gives it back
+	ticket uint64             // guarded by ears.mu
+	socket syscall.RawConn    // of conn; belongs to the ears
 
 	mu sync.Mutex
 	// guarded by mu
-	conn     net.Conn // nil: not taken yet, or given back
-	heard    bool     // the peer has begun its next request, or has gone
-	answered bool     // or never will be
-	dropped  bool     // closed
+	conn     net.Conn    // nil: not taken yet, or given back
+	heard    bool        // the peer has begun its next request, or has gone
+	answered bool        // or never will be
+	dropped  bool        // closed
+	idle     *time.Timer // closes the connection when no request comes; nil: it is not answered yet
 }
 
 // Park implements [parking.Lot]: only connections of HTTP/1.1 without TLS are parked, and none that their peer wants closed.
@@ -120,25 +124,29 @@ func (s *Server) Park(w http.ResponseWriter, r *http.Request, wait func(context.
 		_ = conn.Close()
 	}
 	p.mu.Unlock()
-	go p.hear(conn, len(p.first) > 0)
+	switch {
+	case len(p.first) > 0:
+		p.done(&p.heard, true)
+	case s.ears == nil || !s.ears.add(p, conn):
+		go p.hear(conn)
+	}
 	go p.answer(ctx, wait)
 	return true
 }
 
 // hear waits until the peer begins its next request, or goes.
-func (p *parked) hear(conn net.Conn, begun bool) {
-	if begun {
-		p.done(&p.heard, true)
-		return
-	}
-	var b [1]byte
-	if n, _ := conn.Read(b[:]); n == 0 {
+func (p *parked) hear(conn net.Conn) {
+	b := make([]byte, 1)
+	n, _ := conn.Read(b)
+	p.hears(b[:n])
+}
+
+// hears is told what the peer begins its next request with, or nothing when it has gone. It is called once.
+func (p *parked) hears(first []byte) {
+	if p.first = first; len(first) == 0 {
 		p.cancel()
-		p.done(&p.heard, false)
-		return
 	}
-	p.first = b[:] // nobody else looks at it before done
-	p.done(&p.heard, true)
+	p.done(&p.heard, len(first) > 0)
 }
 
 // answer waits and answers.
@@ -155,8 +163,6 @@ func (p *parked) answer(ctx context.Context, wait func(context.Context, http.Res
 		}
 	}()
 	wait(ctx, &p.reply)
-	// As net/http does between two requests.
-	_ = p.reply.conn.SetReadDeadline(time.Now().Add(IdleTimeout))
 	well = p.reply.whole()
 }
 
@@ -177,8 +183,15 @@ func (p *parked) drop() {
 // close closes the connection. The caller holds mu.
 func (p *parked) close() {
 	p.dropped = true
-	if p.conn != nil {
-		_ = p.conn.Close()
+	if p.conn == nil {
+		return
+	}
+	_ = p.conn.Close()
+	if p.idle != nil {
+		p.idle.Stop()
+	}
+	if e := p.server.ears; e != nil && e.forget(p) {
+		go p.hears(nil) // who closes may hold what done needs
 	}
 }
 
@@ -190,8 +203,12 @@ func (p *parked) done(mine *bool, well bool) {
 		p.close()
 	}
 	last := p.heard && p.answered
-	if last && !p.dropped {
+	switch {
+	case p.dropped:
+	case last:
 		p.goOn()
+	case p.answered: // as net/http does between two requests
+		p.idle = time.AfterFunc(p.server.http.IdleTimeout, p.drop)
 	}
 	p.mu.Unlock()
 	if last {
@@ -202,7 +219,9 @@ func (p *parked) done(mine *bool, well bool) {
 
 // goOn gives the connection back to net/http, with the beginning of its next request. The caller holds mu.
 func (p *parked) goOn() {
-	_ = p.conn.SetReadDeadline(time.Time{})
+	if p.idle != nil {
+		p.idle.Stop()
+	}
 	l := &single{conn: &begun{Conn: p.conn, first: p.first}, addr: p.server.listener.Addr()}
 	_ = p.server.http.Serve(l) // returns at once; errSingle, or http.ErrServerClosed
 	if l.conn != nil {

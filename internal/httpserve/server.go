@@ -57,6 +57,8 @@ type Server struct {
 	cut      context.CancelFunc // cancels it
 	running  *handlers
 	lot      lot
+	listen   func() (*ears, error) // newEars
+	ears     *ears                 // while Serve runs; nil: there are none
 }
 
 // Listen binds the address (V1). The caller must run Serve or Close.
@@ -92,6 +94,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		cut:      cut,
 		tls:      certs,
 		running:  &handlers{idle: make(chan struct{})},
+		listen:   newEars,
 		http: &http.Server{
 			MaxHeaderBytes:               MaxHeaderBytes,
 			ReadHeaderTimeout:            c.ReadHeader,
@@ -124,6 +127,14 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	running := s.running
 	running.next = handler
 	s.http.Handler = running
+	if s.tls == nil {
+		if ears, err := s.listen(); err == nil {
+			s.ears = ears
+			defer ears.close() // after all that it hears for
+		} else {
+			s.log.Debug("each parked connection has a goroutine to hear its peer", "cause", err.Error())
+		}
+	}
 	failed := make(chan error, 1)
 	go func() {
 		if s.tls == nil {
