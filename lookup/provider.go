@@ -121,9 +121,9 @@ type Provider struct {
 	retention       Retention
 	kept            *keptMetrics
 	quotas          *quotas
-	sessions        *recent[stored, *session] // by the digest of the id; what is frozen of them
-	encoded         *recent[stored, []byte]   // evidence in base64, by its digest
-	layouts         *recent[kinKey, *draft]   // of the last groups, for anonymous sessions; nil: the group means nothing to them
+	sessions        *recent[stored, *terms] // by the digest of the id
+	encoded         *recent[stored, []byte] // evidence in base64, by its digest
+	layouts         *recent[kinKey, *draft] // of the last groups, for anonymous sessions; nil: the group means nothing to them
 
 	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
 	pause    atomic.Pointer[func(moment)] // tests only
@@ -216,7 +216,7 @@ func (p *Provider) remember(c Config) error {
 	if err != nil {
 		return fmt.Errorf("lookup: %w", err)
 	}
-	p.sessions, p.encoded = newRecent[stored, *session](c.SessionCacheBytes), newRecent[stored, []byte](c.EvidenceCacheBytes)
+	p.sessions, p.encoded = newRecent[stored, *terms](c.SessionCacheBytes), newRecent[stored, []byte](c.EvidenceCacheBytes)
 	p.layouts = newRecent[kinKey, *draft](c.LayoutCacheBytes)
 	return nil
 }
