@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,9 +22,65 @@ import (
 
 // waiting is a request that is parked: what its test lets it do next.
 type waiting struct {
-	ctx  context.Context
-	turn int // its query
-	next chan func(w http.ResponseWriter)
+	turn int           // its query
+	gone chan struct{} // closed when it is told that its peer has gone, or the server gives up
+
+	mu   sync.Mutex
+	next []func(w http.ResponseWriter) bool // what it does when it is woken; guarded by mu
+	wake func()                             // guarded by mu
+	told chan *waiting                      // gets it once it sleeps; guarded by mu, nil after that
+}
+
+// then wakes it to do something, after which it is done.
+func (w *waiting) then(do func(w http.ResponseWriter)) {
+	w.may(func(to http.ResponseWriter) bool { do(to); return true })
+}
+
+// may wakes it to do something, after which it is done or sleeps on.
+func (w *waiting) may(do func(w http.ResponseWriter) bool) {
+	w.mu.Lock()
+	w.next = append(w.next, do)
+	wake := w.wake
+	w.mu.Unlock()
+	wake()
+}
+
+// lost reports whether it was told that its peer has gone, or the server gives up.
+func (w *waiting) lost() bool {
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *waiting) Sleep(wake func()) {
+	w.mu.Lock()
+	w.wake = wake
+	told, more := w.told, len(w.next) > 0
+	w.told = nil
+	w.mu.Unlock()
+	if told != nil {
+		told <- w
+	}
+	if more {
+		wake()
+	}
+}
+
+func (w *waiting) Wake(ctx context.Context, to http.ResponseWriter) bool {
+	if ctx.Err() != nil {
+		close(w.gone)
+		return true
+	}
+	w.mu.Lock()
+	var do func(w http.ResponseWriter) bool
+	if len(w.next) > 0 {
+		do, w.next = w.next[0], w.next[1:]
+	}
+	w.mu.Unlock()
+	return do != nil && do(to)
 }
 
 // garage parks every request for /wait, and answers others at once.
@@ -50,17 +107,9 @@ func newGarage(t *testing.T, drain time.Duration, set ...func(*Server)) *garage 
 	go func() {
 		done <- s.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			wait := &waiting{next: make(chan func(http.ResponseWriter), 1)}
+			wait := &waiting{gone: make(chan struct{}), told: g.parked}
 			wait.turn, _ = strconv.Atoi(r.URL.RawQuery)
-			if r.URL.Path == "/wait" && parking.From(r.Context()).Park(w, r, func(ctx context.Context, w http.ResponseWriter) {
-				wait.ctx = ctx
-				g.parked <- wait
-				select {
-				case do := <-wait.next:
-					do(w)
-				case <-ctx.Done():
-				}
-			}) {
+			if r.URL.Path == "/wait" && parking.From(r.Context()).Park(w, r, wait) {
 				return
 			}
 			say(r.URL.Path + " at once")(w)
@@ -151,7 +200,7 @@ func TestV5_AParkedConnectionGoesOn(t *testing.T) {
 		c := g.dial(t)
 		for i, body := range []string{"one", "", strings.Repeat("x", 4<<20), "four"} {
 			c.send(waitRequest)
-			(<-g.parked).next <- say(body)
+			(<-g.parked).then(say(body))
 			c.wants(body)
 			if i%2 == 1 {
 				c.send(nowRequest)
@@ -161,17 +210,17 @@ func TestV5_AParkedConnectionGoesOn(t *testing.T) {
 		// The next requests come before the answer, whole or in part.
 		c.send(waitRequest + waitRequest + nowRequest[:10])
 		for range 2 {
-			(<-g.parked).next <- say("two")
+			(<-g.parked).then(say("two"))
 			c.wants("two")
 		}
 		c.send(nowRequest[10:] + waitRequest)
 		c.wants("/now at once")
 		w := <-g.parked
 		c.send(nowRequest + waitRequest)
-		w.next <- say("three")
+		w.then(say("three"))
 		c.wants("three")
 		c.wants("/now at once")
-		(<-g.parked).next <- say("last")
+		(<-g.parked).then(say("last"))
 		c.wants("last")
 		if err := g.stop(); err != nil {
 			t.Error(err)
@@ -213,7 +262,7 @@ func TestV5_NoHalfAnswerAndNobodyWaitsForTheGone(t *testing.T) {
 		} {
 			c := g.dial(t)
 			c.send(waitRequest)
-			(<-g.parked).next <- do
+			(<-g.parked).then(do)
 			c.closed()
 		}
 		if n := g.log.Count("panicked while it waited"); n != 1 {
@@ -221,11 +270,11 @@ func TestV5_NoHalfAnswerAndNobodyWaitsForTheGone(t *testing.T) {
 		}
 		half := g.dial(t)
 		half.send(waitRequest)
-		(<-g.parked).next <- func(w http.ResponseWriter) {
+		(<-g.parked).then(func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "10")
 			_, _ = io.WriteString(w, "short")
 			panic(http.ErrAbortHandler)
-		}
+		})
 		r, err := http.ReadResponse(half.in, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -237,7 +286,7 @@ func TestV5_NoHalfAnswerAndNobodyWaitsForTheGone(t *testing.T) {
 		gone.send(waitRequest)
 		w := <-g.parked
 		_ = gone.conn.Close()
-		<-w.ctx.Done()
+		<-w.gone
 		if err := g.stop(); err != nil {
 			t.Error(err)
 		}
@@ -257,16 +306,16 @@ func TestV5_ADrainAnswersThemAndKeepsNone(t *testing.T) {
 		}
 		idle := g.dial(t)
 		idle.send(waitRequest)
-		(<-g.parked).next <- say("before")
+		(<-g.parked).then(say("before"))
 		idle.wants("before")
 		stopped := make(chan error, 1)
 		go func() { stopped <- g.stop() }()
 		idle.closed()
 		for i, w := range waits {
-			if err := w.ctx.Err(); err != nil {
-				t.Errorf("a request being drained lost its context: %v", err)
+			if w.lost() {
+				t.Error("a request being drained lost its context")
 			}
-			w.next <- say(fmt.Sprint(i))
+			w.then(say(fmt.Sprint(i)))
 		}
 		for i, c := range clients {
 			if r := c.wants(fmt.Sprint(i)); !r.Close {
@@ -290,7 +339,7 @@ func TestV2_TheBoundCutsTheParked(t *testing.T) {
 		if err := g.stop(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Serve returned %v", err)
 		}
-		if w.ctx.Err() == nil {
+		if !w.lost() {
 			t.Error("Serve returned while somebody still waited")
 		}
 		c.closed()
@@ -305,10 +354,10 @@ func TestV5_AParkedConnectionWithoutARequestIsClosed(t *testing.T) {
 		waits.send(waitRequest)
 		w := <-g.parked
 		idle.send(waitRequest)
-		(<-g.parked).next <- say("an answer")
+		(<-g.parked).then(say("an answer"))
 		idle.wants("an answer")
 		idle.closed()
-		w.next <- say("another") // who waits for an answer may be as quiet as he likes
+		w.then(say("another")) // who waits for an answer may be as quiet as he likes
 		waits.wants("another")
 		waits.closed()
 		if err := g.stop(); err != nil {
@@ -326,10 +375,10 @@ func TestV5_ManyParkedAtOnce(t *testing.T) {
 			for w := range g.parked {
 				go func() {
 					if w.turn%3 == 0 {
-						<-w.ctx.Done() // its peer goes
+						<-w.gone // its peer goes
 						return
 					}
-					w.next <- say(fmt.Sprint(w.turn))
+					w.then(say(fmt.Sprint(w.turn)))
 				}()
 			}
 		}()
@@ -358,4 +407,32 @@ func TestV5_ManyParkedAtOnce(t *testing.T) {
 		}
 		close(g.parked)
 	})
+}
+
+// Who is woken again and again, also while it is awake, misses none of it, and sleeps on until it is done.
+func TestV5_NoWakeUpIsLost(t *testing.T) {
+	t.Parallel()
+	g := newGarage(t, time.Minute)
+	c := g.dial(t)
+	c.send(waitRequest)
+	w := <-g.parked
+	var all sync.WaitGroup
+	var done atomic.Int32
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				w.may(func(http.ResponseWriter) bool { done.Add(1); return false })
+			}
+		})
+	}
+	all.Wait()
+	testkit.Eventually(t, "each was done", func() bool { return done.Load() == 4000 })
+	w.then(say("at last"))
+	c.wants("at last")
+	w.wake() // it is over
+	c.send(nowRequest)
+	c.wants("/now at once")
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
 }
