@@ -67,25 +67,28 @@ func (e *ears) run() {
 	}
 }
 
-// hear reads the byte with which the peer of a connection begins its next request, if that is what happened.
+// hear looks whether the peer of a connection begins its next request, and leaves that where it is.
 func (e *ears) hear(p *parked) {
 	var b [1]byte
 	var n int
 	var failed error
 	closed := p.socket.Read(func(fd uintptr) bool {
-		n, failed = uninterrupted(func() (int, error) { return syscall.Read(int(fd), b[:]) })
+		n, failed = uninterrupted(func() (int, error) {
+			n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
+			return n, err
+		})
 		return true
 	})
 	switch {
 	case closed == nil && n == 1:
 		_ = e.control(p, 0, syscall.EPOLL_CTL_DEL) // else it is closed
-		p.hears(b[:])
+		p.hears(nil, true)
 	case closed == nil && errors.Is(failed, syscall.EAGAIN): // nothing has happened
 		if !e.listen(p, syscall.EPOLL_CTL_MOD) {
-			p.hears(nil)
+			p.hears(nil, false)
 		}
 	default:
-		p.hears(nil)
+		p.hears(nil, false)
 	}
 }
 

@@ -92,7 +92,7 @@ type parked struct {
 	cancel   context.CancelFunc // of what is awake; nil: nothing is
 	gone     bool               // the peer, or the connection
 	heard    bool               // the peer has begun its next request, or has gone
-	answered bool               // or never will be
+	answered bool               // or never will be, or asked for nothing yet
 	dropped  bool               // closed
 	idle     *time.Timer        // closes the connection when no request comes; nil: it is not answered yet
 }
@@ -151,6 +151,26 @@ func (s *Server) Park(w http.ResponseWriter, r *http.Request, sleeper parking.Sl
 	return true
 }
 
+// greet has a new connection wait until its peer begins a request. Only then net/http gets it.
+func (s *Server) greet(conn net.Conn) {
+	p := &parked{server: s, conn: conn, answered: true}
+	p.turn.Store(again) // it has nobody to wake
+	if !s.running.enter() {
+		_ = conn.Close()
+		return
+	}
+	p.mu.Lock()
+	p.idle = time.AfterFunc(s.http.ReadHeaderTimeout, p.drop)
+	p.mu.Unlock()
+	if !s.lot.add(p) {
+		p.hears(nil, false)
+		return
+	}
+	if !s.ears.add(p, conn) {
+		p.hears(nil, true)
+	}
+}
+
 // sleeps has the sleeper sleep, unless it was woken already. The caller had the turn.
 func (p *parked) sleeps() bool {
 	p.sleeper.Sleep(p.wake)
@@ -180,13 +200,13 @@ func (p *parked) wake() {
 func (p *parked) hear(conn net.Conn) {
 	b := make([]byte, 1)
 	n, _ := conn.Read(b)
-	p.hears(b[:n])
+	p.hears(b[:n], n > 0)
 }
 
-// hears is told what the peer begins its next request with, or nothing when it has gone. It is called once.
-func (p *parked) hears(first []byte) {
+// hears is told that the peer begins its next request, with what was read of that, or that it has gone. It is called once.
+func (p *parked) hears(first []byte, there bool) {
 	p.first = first
-	if len(first) == 0 {
+	if !there {
 		p.mu.Lock()
 		p.gone = true
 		if p.cancel != nil {
@@ -195,7 +215,7 @@ func (p *parked) hears(first []byte) {
 		p.mu.Unlock()
 		p.wake()
 	}
-	p.done(&p.heard, len(first) > 0)
+	p.done(&p.heard, there)
 }
 
 // answer has the sleeper answer, until it sleeps again or is done.
@@ -266,7 +286,7 @@ func (p *parked) close() {
 		p.idle.Stop()
 	}
 	if e := p.server.ears; e != nil && e.forget(p) {
-		go p.hears(nil) // who closes may hold what done needs
+		go p.hears(nil, false) // who closes may hold what done needs
 	}
 }
 
@@ -297,7 +317,10 @@ func (p *parked) goOn() {
 	if p.idle != nil {
 		p.idle.Stop()
 	}
-	l := &single{conn: &begun{Conn: p.conn, first: p.first}, addr: p.server.listener.Addr()}
+	l := &single{conn: p.conn, addr: p.server.listener.Addr()}
+	if len(p.first) > 0 {
+		l.conn = &begun{Conn: p.conn, first: p.first}
+	}
 	_ = p.server.http.Serve(l) // returns at once; errSingle, or http.ErrServerClosed
 	if l.conn != nil {
 		p.close()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -435,4 +436,33 @@ func TestV5_NoWakeUpIsLost(t *testing.T) {
 	if err := g.stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A connection on which nothing was asked yet takes no place in net/http. It may be quiet for as long as a header may take, and is closed
+// when the server drains.
+func TestV5_ANewConnectionIsQuietOutside(t *testing.T) {
+	t.Parallel()
+	hearing(t, func(t *testing.T, hear func(*Server)) {
+		g := newGarage(t, time.Minute, hear, func(s *Server) { s.http.ReadHeaderTimeout = 50 * time.Millisecond })
+		c := g.dial(t)
+		c.closed()
+		if err := g.stop(); err != nil {
+			t.Error(err)
+		}
+		if strings.HasSuffix(t.Name(), "/one_by_one") || runtime.GOOS != "linux" {
+			return // net/http gives it five seconds
+		}
+		g = newGarage(t, time.Minute, hear)
+		quiet, held := g.dial(t), g.dial(t)
+		held.send(waitRequest)
+		w := <-g.parked
+		stopped := make(chan error, 1)
+		go func() { stopped <- g.stop() }()
+		quiet.closed()
+		w.then(say("whole"))
+		held.wants("whole")
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
 }
