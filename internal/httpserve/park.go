@@ -17,7 +17,7 @@ import (
 	"github.com/overlayd/overlayd/internal/parking"
 )
 
-// lot is the connections that wait outside net/http (V5).
+// lot is the connections that wait outside net/http (V5), parked ones and such as have not asked anything yet.
 type lot struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -75,7 +75,7 @@ func (l *lot) cut() {
 	}
 }
 
-// parked is a connection outside net/http. A goroutine answers the peer when there is something to answer; the server's ears hear the
+// parked is a connection outside net/http, which sleeps, or whose peer has its answer. A goroutine answers the peer when there is something to answer; the server's ears hear the
 // peer meanwhile, or another goroutine where there are none. Both come to an end with done, and who is last gives the connection back.
 type parked struct {
 	server  *Server
