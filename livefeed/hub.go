@@ -26,12 +26,16 @@ func (h *hub) init(count func(int), woken prometheus.Counter) {
 	h.waiters = map[Selector]map[*Waiter]struct{}{}
 }
 
-// Waiter is woken when a group may concern its selectors.
+// Waiter is woken when a group may concern its selectors: by a send on C, or by a call ([Waiter.Call]).
 type Waiter struct {
 	hub       *hub
-	c         chan struct{} // capacity 1, never closed
 	selectors []Selector
-	closed    bool // guarded by hub.mu
+
+	// guarded by hub.mu
+	c       chan struct{} // capacity 1, never closed; nil: nobody has asked for it
+	call    func()        // takes the next wake-up; nil: nobody waits for a call
+	pending bool          // a wake-up that neither c nor call has had
+	closed  bool
 }
 
 // Watch registers a waiter. The caller first registers, then reads the log, then sleeps on C: a group committed after
@@ -39,7 +43,7 @@ type Waiter struct {
 // that has or had any of the selectors, and by every group that holds an invalidate. Without selectors, or with [All]
 // among them, every group wakes it. Close it.
 func (f *Feed) Watch(selectors ...Selector) *Waiter {
-	w := &Waiter{hub: &f.hub, c: make(chan struct{}, 1), selectors: sortSelectors(append([]Selector(nil), selectors...))}
+	w := &Waiter{hub: &f.hub, selectors: sortSelectors(append([]Selector(nil), selectors...))}
 	for _, s := range selectors {
 		if s == All {
 			w.selectors = nil
@@ -53,17 +57,55 @@ func (f *Feed) Watch(selectors ...Selector) *Waiter {
 }
 
 // C is sent to, without blocking, on each wake-up; wake-ups that were not received yet merge into one. It is never closed.
-func (w *Waiter) C() <-chan struct{} { return w.c }
+func (w *Waiter) C() <-chan struct{} {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if w.c == nil {
+		w.c = make(chan struct{}, 1)
+		if w.pending {
+			w.pending = false
+			w.c <- struct{}{}
+		}
+	}
+	return w.c
+}
+
+// Call is for who has no goroutine to sleep with, and does not use C: it has f called, once, at the next wake-up, or before it returns if
+// there was one since the last call. What comes after that waits for the next Call; a second Call before a wake-up replaces the first. f
+// is called with the feed's waiters locked: it returns at once, and calls nothing of this package. After Close it is not called.
+func (w *Waiter) Call(f func()) {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	if w.pending && !w.closed {
+		w.pending = false
+		f()
+		return
+	}
+	w.call = f
+}
 
 // Close forgets the waiter. It may be called more than once.
 func (w *Waiter) Close() { w.hub.remove(w) }
 
+// wake wakes it. The caller holds mu.
 func (w *Waiter) wake() {
-	select {
-	case w.c <- struct{}{}:
-		w.hub.woken.Inc()
+	switch {
+	case w.c != nil:
+		select {
+		case w.c <- struct{}{}:
+		default:
+			return
+		}
+	case w.call != nil:
+		f := w.call
+		w.call = nil
+		f()
+	case w.pending:
+		return
 	default:
+		w.pending = true
 	}
+	w.hub.woken.Inc()
 }
 
 func (h *hub) add(w *Waiter) {
@@ -87,7 +129,7 @@ func (h *hub) remove(w *Waiter) {
 		h.mu.Unlock()
 		return
 	}
-	w.closed = true
+	w.closed, w.call = true, nil
 	for _, s := range w.selectors {
 		if delete(h.waiters[s], w); len(h.waiters[s]) == 0 {
 			delete(h.waiters, s)

@@ -371,3 +371,48 @@ func TestF4_AnOutageIsRiddenOut(t *testing.T) {
 	}
 	f.checkStored(t)
 }
+
+// TestW1_ACallIsAWakeUp: who is woken by calls misses nothing that comes between two of them, and hears of what came while he had not
+// asked to be called.
+func TestW1_ACallIsAWakeUp(t *testing.T) {
+	t.Parallel()
+	f := &Feed{}
+	f.hub.init(func(int) {}, prometheus.NewCounter(prometheus.CounterOpts{Name: "woken"}))
+	sequence := uint64(0)
+	commit := func() {
+		sequence++
+		f.hub.publish(0, sequence, sequence, announcement{selectors: map[Selector]struct{}{AttributeSelector("a", "b"): {}}})
+	}
+	w := f.Watch(AttributeSelector("a", "b"))
+	calls := 0
+	call := func() { calls++ }
+	heard := func(want int) {
+		t.Helper()
+		if calls != want {
+			t.Fatalf("called %d times, not %d", calls, want)
+		}
+	}
+	w.Call(func() { t.Error("a call that was replaced") })
+	w.Call(call)
+	heard(0)
+	commit()
+	heard(1)
+	commit() // nobody asks to be called meanwhile: these two are one
+	commit()
+	heard(1)
+	w.Call(call)
+	heard(2)
+	w.Call(call)
+	heard(2)
+	w.Close()
+	commit()
+	heard(2)
+
+	late := f.Watch()
+	commit()
+	await(t, "what came before anybody asked for C", late.C())
+	commit()
+	late.Close()
+	late.Call(call)
+	heard(2)
+}

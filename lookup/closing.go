@@ -10,50 +10,83 @@ import (
 	"time"
 )
 
-// closing tells the polls of this process that their session has ended, here or on another node, so that they answer at once
-// instead of at their deadline. It is a hint: the gate decides, and it does so at the deadline as well.
+// closing tells the polls of this process that their session has ended, here or on another node, or that this provider is stopped, so
+// that they answer at once instead of at their deadline. It is a hint: the gate decides, and it does so at the deadline as well.
 type closing struct {
-	mu    sync.Mutex
-	polls map[[32]byte]*farewell // guarded by mu
+	mu sync.Mutex
+	// guarded by mu
+	polls   map[[32]byte]*farewell // the first poll of each session
+	stopped bool
 }
 
-// farewell is what the polls of one session wait for.
+// farewell is one poll's place among those of its session. It is guarded by closing.mu.
 type farewell struct {
-	ended chan struct{} // closed when the session ends
-	polls int           // greater than 0; guarded by closing.mu
+	session      [32]byte
+	poll         *vigil // nil: it is not there, or not any more
+	before, next *farewell
 }
 
 func newClosing() *closing { return &closing{polls: make(map[[32]byte]*farewell)} }
 
 // watch registers a poll, before its session is looked up: what ends the session after that is heard. It must leave.
-func (c *closing) watch(session [32]byte) *farewell {
+func (c *closing) watch(v *vigil, session [32]byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.polls[session]
-	if f == nil {
-		f = &farewell{ended: make(chan struct{})}
-		c.polls[session] = f
+	if c.stopped {
+		v.happened(byStop)
 	}
-	f.polls++
-	return f
+	f, first := &v.farewell, c.polls[session]
+	*f = farewell{session: session, poll: v, next: first}
+	if first != nil {
+		first.before = f
+	}
+	c.polls[session] = f
 }
 
-// leave takes a poll back.
-func (c *closing) leave(session [32]byte, f *farewell) {
+// leave takes a poll back. It may be called again.
+func (c *closing) leave(v *vigil) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.polls--; f.polls == 0 && c.polls[session] == f {
-		delete(c.polls, session)
+	f := &v.farewell
+	if f.poll == nil {
+		return
 	}
+	if f.next != nil {
+		f.next.before = f.before
+	}
+	switch {
+	case f.before != nil:
+		f.before.next = f.next
+	case f.next != nil:
+		c.polls[f.session] = f.next
+	default:
+		delete(c.polls, f.session)
+	}
+	*f = farewell{}
 }
 
 // announce wakes the polls of a session.
 func (c *closing) announce(session [32]byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.polls[session]; f != nil {
-		close(f.ended)
-		delete(c.polls, session)
+	for f := c.polls[session]; f != nil; {
+		next := f.next
+		f.poll.happened(byEnd)
+		*f = farewell{}
+		f = next
+	}
+	delete(c.polls, session)
+}
+
+// stop wakes all polls, and those to come at once.
+func (c *closing) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	for _, f := range c.polls {
+		for ; f != nil; f = f.next {
+			f.poll.happened(byStop)
+		}
 	}
 }
 

@@ -118,7 +118,7 @@
 // # Goroutines
 //
 // A request runs on its own goroutine. A poll that sleeps is parked if the server offers that (package internal/parking): the
-// request's goroutine ends, and the poll sleeps and is answered on one of the server's. What requests of the same moment ask together (gates, loads, evidence) is asked by at most
+// request's goroutine ends, the poll sleeps without any, and is answered on one of the server's. What requests of the same moment ask together (gates, loads, evidence) is asked by at most
 // two goroutines for each of the three and each database; each ends when nobody waits, and its statement is given up when all who
 // asked have left. When one fails, times out or panics, everybody in it asks by himself, in his own time and on his own goroutine.
 // Run blocks in its caller's, and has three beside it for each database: one that does the rounds of retention, on

@@ -48,24 +48,17 @@ func TestW2_EndingsAreToldInHints(t *testing.T) {
 		t.Error("what was taken is still there")
 	}
 	p := &Provider{closing: newClosing()}
-	var heard []*farewell
+	heard := make([]*vigil, len(list))
 	for i := range list {
-		heard = append(heard, p.closing.watch(id(i)))
-		defer p.closing.leave(id(i), heard[i])
+		heard[i] = &vigil{}
+		p.closing.watch(heard[i], id(i))
 	}
-	woken := func(f *farewell) bool {
-		select {
-		case <-f.ended:
-			return true
-		default:
-			return false
-		}
-	}
+	woken := func(v *vigil) bool { return v.since == byEnd }
 	for _, hint := range []string{"", "ended:", "ended:&", "other:" + strings.TrimPrefix(hints[0], endingsPrefix), strings.TrimPrefix(hints[0], endingsPrefix), hints[0][:len(endingsPrefix)+40]} {
 		p.hinted(hint)
 	}
-	for i, f := range heard {
-		if woken(f) {
+	for i, v := range heard {
+		if woken(v) {
 			t.Fatalf("poll %d was woken by nothing", i)
 		}
 	}
@@ -75,9 +68,13 @@ func TestW2_EndingsAreToldInHints(t *testing.T) {
 		}
 		p.hinted(hint)
 	}
-	for i, f := range heard {
-		if woken(f) != (i < mostEndings) {
-			t.Fatalf("poll %d: %t", i, woken(f))
+	for i, v := range heard {
+		if woken(v) != (i < mostEndings) {
+			t.Fatalf("poll %d: %t", i, woken(v))
 		}
+		p.closing.leave(v)
+	}
+	if len(p.closing.polls) != 0 {
+		t.Errorf("%d sessions still have polls", len(p.closing.polls))
 	}
 }

@@ -158,7 +158,7 @@ func TestW5_SessionsLoadedTogether(t *testing.T) {
 	if _, err := n.db.Pool.Exec(t.Context(), `delete from lookup_session where id = $1`, of[:]); err != nil {
 		t.Fatal(err)
 	}
-	if r, ok := errors.AsType[*refusal](p.arrive(t.Context(), &session{shard: p, digest: of, feed: s.feed})); !ok || r.public.Code != wire.ResetRequired {
+	if r, ok := errors.AsType[*refusal](p.arrive(t.Context(), &session{terms: &terms{shard: p, digest: of, feed: s.feed}})); !ok || r.public.Code != wire.ResetRequired {
 		t.Fatalf("%v", r)
 	}
 	for range 2 {

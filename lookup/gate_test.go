@@ -523,8 +523,8 @@ func TestA6_AGlanceTellsWhatStands(t *testing.T) {
 	n.open(ask{})
 	before = looked()
 	asks("another was opened", s, 0, nil)
-	late := *s
-	late.expiresAt = 1
+	late, terms := *s, *s.terms
+	late.terms, terms.expiresAt = &terms, 1
 	if g, err := n.provider.main.gate(t.Context(), &late, nil, nil); err != nil || !g.expired || looked() != before {
 		t.Fatalf("%+v, %v", g, err)
 	}

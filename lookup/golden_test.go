@@ -143,12 +143,12 @@ func (c *goldenCase) session(t *testing.T, n *node, query json.RawMessage) *sess
 		t.Fatal(err)
 	}
 	id := "n01020304." + strings.Repeat("s", 43)
-	return &session{
-		digest: sha256.Sum256([]byte(id)), id: id, feed: n.feed, state: stateOpen, service: testService, epoch: cut.Epoch,
+	return &session{id: id, state: stateOpen, terms: &terms{
+		digest: sha256.Sum256([]byte(id)), feed: n.feed, service: testService, epoch: cut.Epoch,
 		w: cut.W, wTag: cut.Tag, t: 1_700_000_000, expiresAt: 1_700_003_600, replayUntil: 1_700_004_200,
 		most: service.most(), viewer: viewer{query: checked, reader: reader}, principal: reader,
 		voice: newVoice(n.provider.main.scope(service, cut.Epoch, reader, wire.QueryDigest(testService, value))),
-	}
+	}}
 }
 
 func (c *goldenCase) snapshot(t *testing.T, n *node, s *session) []byte {

@@ -99,7 +99,7 @@ func (p *shard) repeat(ctx context.Context, q livefeed.Querier, o *opening) (*an
 	case openfence.OtherSelection:
 		return nil, refuse(wire.ContextChanged, textOther)
 	}
-	s := &session{}
+	s := &session{terms: &terms{}}
 	var digest, first, disclosed []byte
 	var size int
 	row := q.QueryRow(ctx, `select `+now+`, `+frozen+`, s.id, s.first_batch, s.disclosed
@@ -242,14 +242,12 @@ func (p *shard) cut(ctx context.Context, tx pgx.Tx, o *opening) (*session, built
 	if err != nil {
 		return nil, built{}, err
 	}
-	s := &session{
-		shard:  p,
-		digest: digest, id: id, feed: feed, state: stateOpen, service: o.message.Service, epoch: cut.Epoch, turn: cut.Turn, unbroken: true, capability: o.capability,
+	s := &session{id: id, state: stateOpen, now: cut.Now, granted: true, unbroken: true, terms: &terms{
+		shard: p, digest: digest, feed: feed, service: o.message.Service, epoch: cut.Epoch, turn: cut.Turn, capability: o.capability,
 		w: cut.W, wTag: cut.Tag, t: t, expiresAt: expiresAt, replayUntil: replayUntil,
 		maxRequest: o.service.MaxRequestBytes, most: o.service.most(), viewer: viewer{query: o.query, reader: o.principal},
-		principal: o.principal, grant: o.grant, granted: true,
-		voice: voice{scope: o.scope, chain: p.chainJSON}, now: cut.Now,
-	}
+		principal: o.principal, grant: o.grant, voice: voice{scope: o.scope, chain: p.chainJSON},
+	}}
 	failpoint.Hit(failpoint.OpenCut)
 	pg, err := p.cutPage(ctx, tx, s, 0, o.limits)
 	if err != nil {

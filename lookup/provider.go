@@ -121,17 +121,15 @@ type Provider struct {
 	retention       Retention
 	kept            *keptMetrics
 	quotas          *quotas
-	sessions        *recent[stored, *session] // by the digest of the id; what is frozen of them
-	encoded         *recent[stored, []byte]   // evidence in base64, by its digest
-	layouts         *recent[kinKey, *draft]   // of the last groups, for anonymous sessions; nil: the group means nothing to them
+	sessions        *recent[stored, *terms] // by the digest of the id
+	encoded         *recent[stored, []byte] // evidence in base64, by its digest
+	layouts         *recent[kinKey, *draft] // of the last groups, for anonymous sessions; nil: the group means nothing to them
 
-	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
-	pause    atomic.Pointer[func(moment)] // tests only
-	within   time.Duration                // answerWithin, but for tests
-	grace    time.Duration                // writeGrace, but for tests
-	dozing   time.Duration                // parkAfter, but for tests
-	stop     sync.Once
-	stopping chan struct{} // closed by Stop
+	ring   atomic.Pointer[brc104.Ring]  // the session secrets now in force
+	pause  atomic.Pointer[func(moment)] // tests only
+	within time.Duration                // answerWithin, but for tests
+	grace  time.Duration                // writeGrace, but for tests
+	dozing time.Duration                // parkAfter, but for tests
 }
 
 // New makes a provider: it checks the configuration, ensures feeds, loads or creates the deployment's secrets, tells every
@@ -142,7 +140,6 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		rules: make(map[string]Rules), services: make(map[string]*service),
 		homes: make(map[string]*shard), born: make(map[string]*shard), served: make(map[string]*shard),
 		within: answerWithin, grace: writeGrace, dozing: parkAfter, closing: newClosing(), turnstile: newTurnstile(runtime.GOMAXPROCS(0)),
-		stopping: make(chan struct{}),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")
@@ -216,7 +213,7 @@ func (p *Provider) remember(c Config) error {
 	if err != nil {
 		return fmt.Errorf("lookup: %w", err)
 	}
-	p.sessions, p.encoded = newRecent[stored, *session](c.SessionCacheBytes), newRecent[stored, []byte](c.EvidenceCacheBytes)
+	p.sessions, p.encoded = newRecent[stored, *terms](c.SessionCacheBytes), newRecent[stored, []byte](c.EvidenceCacheBytes)
 	p.layouts = newRecent[kinKey, *draft](c.LayoutCacheBytes)
 	return nil
 }
@@ -393,4 +390,4 @@ func (p *Provider) Run(ctx context.Context) error {
 }
 
 // Stop lets every waiting poll answer at once with a whole, valid batch. Call it before shutting the HTTP server down.
-func (p *Provider) Stop() { p.stop.Do(func() { close(p.stopping) }) }
+func (p *Provider) Stop() { p.closing.stop() }

@@ -45,7 +45,7 @@ func (p *Provider) read(c echo.Context) error {
 			continue
 		}
 		v.settle()
-		if parked = lot.Park(c.Response().Writer, c.Request(), v.keep); parked {
+		if parked = lot.Park(c.Response().Writer, c.Request(), v); parked {
 			return nil
 		}
 		lot = nil
@@ -84,7 +84,8 @@ func (p *Provider) beginRead(ctx context.Context, c echo.Context, v *vigil, r *r
 	}
 	home.at(arrived)
 	if digest, ok := home.sessionDigest(message.Session); ok && message.Limits.WaitMs > 0 {
-		v.digest, v.farewell = digest, home.closing.watch(digest)
+		v.woken = make(chan struct{}, 1)
+		home.closing.watch(v, digest)
 	}
 	s, at, err := home.resume(ctx, in, message)
 	if err != nil {

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,18 +31,27 @@ const (
 	stateRevoked state = 4 // access was withdrawn
 )
 
-// session is one stored session. All but state is frozen at open.
+// session is one stored session as a request has it.
 type session struct {
+	*terms
+	id string // as the client named it
+
+	// What may change, as it was when the session was opened or loaded here. Of one that was remembered it is not known until asked.
+	asked    bool // it was read for this request
+	state    state
+	now      uint64 // T
+	granted  bool   // the grant stood
+	unbroken bool   // no break of the epoch since
+}
+
+// terms are what is frozen of a session at open. All who have loaded it here share them.
+type terms struct {
 	shard       *shard // where it lives
 	digest      [32]byte
-	id          string // as the client named it
 	feed        *livefeed.Feed
-	state       state
 	service     string
 	epoch       string
 	turn        uint64 // the feed's turn at open
-	asked       bool   // state, unbroken, granted and now were read for this request
-	unbroken    bool   // no break of the epoch since, when it was loaded
 	capability  string
 	w           uint64
 	wTag        [8]byte
@@ -54,9 +65,7 @@ type session struct {
 	kin         [32]byte  // the same for anonymous sessions to which every group means the same, in the same bytes; zero: not known
 	principal   *[33]byte // nil: anonymous
 	grant       *int64    // the grant it was opened under, where one was needed
-	granted     bool      // that grant stood when it was loaded
-	now         uint64    // T when it was loaded
-	driven      *driven   // shared by all who have loaded it here; nil: it was just opened
+	driven      *driven   // nil: it was just opened
 	standing    *standing // likewise
 }
 
@@ -104,15 +113,13 @@ const now = `greatest(floor(extract(epoch from clock_timestamp()))::bigint, c.ev
 // read once: of a session that this node remembers nothing is read, and it has not been asked for what may have changed.
 func (p *shard) load(ctx context.Context, id string, digest [32]byte) (*session, error) {
 	if known, ok := p.sessions.get(p.stored(digest)); ok {
-		s := *known
-		s.id, s.asked = id, false
-		return &s, nil
+		return &session{terms: known, id: id}, nil
 	}
 	l, err := p.loads.ask(ctx, digest)
 	if err != nil || l.err != nil || l.session == nil {
 		return nil, cmp.Or(err, l.err)
 	}
-	p.sessions.put(p.stored(digest), l.session, l.size)
+	p.sessions.put(p.stored(digest), l.session.terms, l.size)
 	s := *l.session
 	s.id, s.asked = id, true
 	return &s, nil
@@ -172,7 +179,7 @@ func (p *shard) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]b
 	all := make([]loaded, len(digests))
 	for rows.Next() {
 		var n int
-		l := loaded{session: &session{}}
+		l := loaded{session: &session{terms: &terms{}}}
 		var endings uint64
 		err := p.scan(rows, l.session, &l.size, []any{&n}, &endings)
 		if n < 1 {
@@ -191,6 +198,21 @@ func (p *shard) loadAll(ctx context.Context, q livefeed.Querier, digests [][32]b
 		return nil, fmt.Errorf("lookup: load sessions: %w", err)
 	}
 	return all, nil
+}
+
+// alike is what most sessions of a database say in the same words, which they share.
+type alike struct{ service, epoch, capability latest }
+
+// latest is the text that was said last.
+type latest struct{ text atomic.Pointer[string] }
+
+// as is the same text, in the memory of the latest one if it is that.
+func (l *latest) as(text string) string {
+	if known := l.text.Load(); known != nil && *known == text {
+		return *known
+	}
+	l.text.Store(&text)
+	return text
 }
 
 // sessionOverhead is about what remembering a session takes besides its columns, which are there twice, stored and parsed.
@@ -253,7 +275,7 @@ func (p *shard) scan(row pgx.Row, s *session, size *int, before []any, behind ..
 	if err := p.stillOffered(s); err != nil {
 		return err
 	}
-	s.capability = hex.EncodeToString(capability)
+	s.service, s.epoch, s.capability = p.alike.service.as(s.service), p.alike.epoch.as(s.epoch), p.alike.capability.as(hex.EncodeToString(capability))
 	if s.feed = p.feeds[feedID]; s.feed == nil {
 		return refuseReset(fmt.Errorf("feed %d of a stored session is not configured", feedID))
 	}
@@ -279,6 +301,9 @@ func (p *shard) scan(row pgx.Row, s *session, size *int, before []any, behind ..
 		return refuseReset(errors.New("the session was opened under another identity of this provider"))
 	}
 	s.voice = voice{scope: scope, chain: chain.AppendCanonical(nil)}
+	if bytes.Equal(s.voice.chain, p.chainJSON) {
+		s.voice.chain = p.chainJSON
+	}
 	if s.principal == nil {
 		s.kin = kinOf(p.databaseID, feedID, rulesID, parameters, query, scope, s.voice.chain)
 	}

@@ -37,6 +37,7 @@ type shard struct {
 	cursors    cursorSealer
 	slots      *slots // a database that hangs keeps no others' requests waiting
 	keeper     keeper
+	alike      alike
 	// What requests of the same moment ask together is of this database alone.
 	gates *batcher[gateQuestion, gate]
 	loads *batcher[[32]byte, loaded]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/overlayd/overlayd/internal/failpoint"
@@ -16,7 +17,7 @@ import (
 var errAsleep = errors.New("the poll sleeps")
 
 // vigil is a Read with what it holds, until leave gives it back. A poll is written as steps, look - sleep - look, so that what it
-// does while it sleeps needs neither the request, nor its connection's server, nor the stack that it looked with.
+// does while it sleeps needs neither the request, nor its connection's server, nor a goroutine ([parking.Sleeper]).
 type vigil struct {
 	in        *inbound
 	p         *shard   // nil: where the session lives is not known yet
@@ -24,17 +25,72 @@ type vigil struct {
 	t         *tail
 	selectors []livefeed.Selector
 	limits    wire.Limits
-	digest    [32]byte
-	farewell  *farewell        // tells of the session's end; nil: it will not wait
+	farewell  farewell         // tells of the session's end
 	until     time.Time        // when the poll is answered whatever happens
 	deadline  *time.Timer      // nil: it will not wait
 	waiter    *livefeed.Waiter // nil: it will not wait
+	fed       func()           // called by waiter
 	place     place            // among the sleeping polls
 
 	// What it was woken by.
 	waiting livefeed.Waiting // the feed, or nothing yet
 	last    bool             // its deadline, or the end of this provider
 	over    bool             // the end of its session: the gate says how
+
+	mu sync.Mutex // innermost
+	// guarded by mu
+	since what          // it was last asked
+	woken chan struct{} // capacity 1, never closed; nil: it is parked, or will not wait
+	rouse func()        // nil: it is not parked
+}
+
+// what has happened while a poll slept.
+type what uint8
+
+const (
+	byFeed what = 1 << iota
+	byTime
+	byStop // of this provider
+	byEnd  // of the session
+)
+
+// happened wakes the poll. Whoever calls it may hold locks.
+func (v *vigil) happened(w what) {
+	v.mu.Lock()
+	v.since |= w
+	rouse := v.rouse
+	if v.woken != nil {
+		select {
+		case v.woken <- struct{}{}:
+		default:
+		}
+	}
+	v.mu.Unlock()
+	if rouse != nil {
+		rouse()
+	}
+}
+
+// heed takes note of what has happened; false: nothing that the poll is to be woken by.
+func (v *vigil) heed() bool {
+	v.mu.Lock()
+	since := v.since
+	v.since = 0
+	v.mu.Unlock()
+	v.over = v.over || since&byEnd != 0
+	if since&byTime != 0 && !v.last {
+		if left := v.remaining(); left > 0 { // it was moved
+			v.deadline.Reset(left)
+		} else {
+			v.last = true
+		}
+	}
+	v.last = v.last || since&byStop != 0
+	v.waiting = livefeed.Here
+	if since&byFeed != 0 && !v.last {
+		v.waiting = livefeed.Woken
+	}
+	return v.over || v.last || since&byFeed != 0
 }
 
 // begin answers a Read of the log. It registers with the feed first, then looks, and only then sleeps, so that no commit can
@@ -62,7 +118,8 @@ func (v *vigil) begin(ctx context.Context, from position, limits wire.Limits) (a
 	if s.asked {
 		v.expire()
 	}
-	v.deadline = time.NewTimer(v.remaining())
+	v.deadline = time.AfterFunc(v.remaining(), func() { v.happened(byTime) })
+	v.fed = func() { v.happened(byFeed) }
 	v.waiting = livefeed.Registered
 	v.waiter = s.feed.Watch(wakeOn(v.selectors)...)
 	v.place = place{places: p.quotas.waiters, who: v.in.client}
@@ -135,36 +192,28 @@ const parkAfter = 250 * time.Millisecond
 
 // doze sleeps for a while, or until something happens; whole says that nothing has happened.
 func (v *vigil) doze(gone <-chan struct{}, while time.Duration) (whole bool) {
-	if while < v.remaining() {
-		v.deadline.Reset(while)
-	}
-	v.sleep(gone)
-	if remaining := v.remaining(); v.last && remaining > 0 {
-		select {
-		case <-v.p.stopping:
-			return false
-		default:
-		}
-		v.last = false
-		v.deadline.Reset(remaining)
-		return true
-	}
-	return false
+	timer := time.NewTimer(while)
+	defer timer.Stop()
+	return v.rest(gone, timer.C)
 }
 
-// sleep sleeps until something happens. Nothing is under it on the stack that a parked poll would not need.
-func (v *vigil) sleep(gone <-chan struct{}) {
-	v.waiting = livefeed.Here
-	select {
-	case <-v.waiter.C():
-		v.waiting = livefeed.Woken
-	case <-v.deadline.C:
-		v.last = true
-	case <-v.p.stopping:
-		v.last = true
-	case <-v.farewell.ended:
-		v.over = true
-	case <-gone:
+// sleep sleeps until something happens.
+func (v *vigil) sleep(gone <-chan struct{}) { v.rest(gone, nil) }
+
+// rest sleeps until something happens, or the time is over, which it reports.
+func (v *vigil) rest(gone <-chan struct{}, over <-chan time.Time) bool {
+	for {
+		v.waiter.Call(v.fed)
+		select {
+		case <-v.woken:
+			if v.heed() {
+				return false
+			}
+		case <-gone:
+			return false
+		case <-over:
+			return true
+		}
 	}
 }
 
@@ -191,25 +240,36 @@ func (v *vigil) settle() {
 	v.t.head.session = v.s.id
 }
 
-// keep sleeps in the place of its connection, outside net/http, and answers there.
-func (v *vigil) keep(gone context.Context, w http.ResponseWriter) {
-	defer v.leave()
-	for {
-		v.sleep(gone.Done())
-		if v.conclude(gone, w) {
-			return
-		}
+// Sleep sleeps in the place of its connection, outside net/http, where it is woken by a call.
+func (v *vigil) Sleep(wake func()) {
+	v.mu.Lock()
+	v.rouse, v.woken = wake, nil
+	already := v.since != 0
+	v.mu.Unlock()
+	v.waiter.Call(v.fed)
+	if already {
+		wake()
 	}
 }
 
-// conclude answers a poll that was woken; false: it sleeps again.
-func (v *vigil) conclude(gone context.Context, w http.ResponseWriter) bool {
+// Wake answers a poll that was woken there; false: it sleeps again.
+func (v *vigil) Wake(gone context.Context, w http.ResponseWriter) (done bool) {
+	if !v.heed() && gone.Err() == nil {
+		return false
+	}
+	done = true
+	defer func() {
+		if done { // also by a panic
+			v.leave()
+		}
+	}()
 	p := v.p
 	ctx, cancel := context.WithDeadline(gone, v.in.arrived.Add(p.within))
 	defer cancel()
 	defer v.in.room.leave(false)
 	out, err := v.wake(ctx)
 	if errors.Is(err, errAsleep) {
+		done = false
 		return false
 	}
 	v.rise()
@@ -235,8 +295,7 @@ func (v *vigil) rise() {
 	if v.deadline != nil {
 		v.deadline.Stop()
 	}
-	if v.farewell != nil {
-		v.p.closing.leave(v.digest, v.farewell)
-		v.farewell = nil
+	if v.p != nil {
+		v.p.closing.leave(v)
 	}
 }

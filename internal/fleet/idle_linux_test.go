@@ -64,7 +64,7 @@ func TestN7_IdlePolls(t *testing.T) {
 		t.Fatal(err)
 	}
 	windows, rounds := 0, 0
-	var rss, goroutines, heap, stacks float64
+	var rss, goroutines, heap, stacks, kept, runtime, goal float64
 	var answers told
 	for ; rounds < idlePolls && idle.span < *idleTime; rounds++ {
 		all(rounds)
@@ -76,7 +76,14 @@ func TestN7_IdlePolls(t *testing.T) {
 			windows++
 			idle.add(from, to)
 		}
-		rss = max(rss, resident(t, one))
+		if now := resident(t, one); now > rss {
+			rss = now
+			kept = o.metric("go_memstats_heap_idle_bytes") - o.metric("go_memstats_heap_released_bytes")
+			runtime = o.metric("go_memstats_gc_sys_bytes") + o.metric("go_memstats_mspan_sys_bytes") + o.metric("go_memstats_other_sys_bytes") +
+				o.metric("go_memstats_buck_hash_sys_bytes")
+			goal = o.metric("go_memstats_next_gc_bytes")
+		}
+		t.Logf("round %d: %.1f kB a waiter resident", rounds, (resident(t, one)-fresh)/float64(n)/1000)
 		goroutines, heap = o.metric("go_goroutines"), o.metric("go_memstats_heap_inuse_bytes")
 		stacks = o.metric("go_memstats_stack_inuse_bytes")
 		if rounds+1 < idlePolls {
@@ -100,6 +107,7 @@ func TestN7_IdlePolls(t *testing.T) {
 		{"resident memory of a waiter (goal 35 kB)", each(rss - fresh)},
 		{"  the node: just started / sessions opened / all wait", fmt.Sprintf("%.1f / %.1f / %.1f MB", fresh/1e6, used/1e6, rss/1e6)},
 		{"  of a waiter: heap in use, with garbage / stacks", each(heap) + " / " + each(stacks)},
+		{"  of a waiter: free but kept / the runtime's own / heap goal", each(kept) + " / " + each(runtime) + " / " + each(goal)},
 		{"  garbage collected: live heap of a waiter / the node", fmt.Sprintf("%s / %.1f MB", each(live), least/1e6)},
 		{"  goroutines of a waiter", fmt.Sprintf("%.2f", goroutines/float64(n))},
 		{"processor time while idle (goal 3 % of a core)", fmt.Sprintf("%.2f %%", 100*idle.cpu.Seconds()/max(seconds, 1e-9))},

@@ -36,26 +36,34 @@
 //	    parking): HTTP/1.1 without TLS leaves net/http, and what it held there is
 //	    let go. The peer cannot tell: its answer is whole or the connection ends,
 //	    what it sends meanwhile is its next request, and that it goes is noticed.
-//	    V2 and V3 hold for it: who waits is let wait until the bound, an answer
-//	    given meanwhile says that the connection ends, and a parked connection
-//	    without a request is closed at once.
+//	    No wake-up is lost: who is woken while he is awake is woken again. V2 and
+//	    V3 hold for it: who waits is let wait until the bound, an answer given
+//	    meanwhile says that the connection ends, and a parked connection without a
+//	    request is closed at once. So is, where connections are heard together, a
+//	    new one before its first request: net/http gets it only then, and lets
+//	    none begin a request during a drain either.
 //
 // # A parked connection
 //
-//	          Park            whole answer       first byte of the next request
-//	net/http ------> waiting -------------> idle -------------------------------> net/http
-//	                    |                    |
+//	          Park            whole answer       the next request begins
+//	net/http ------> waiting -------------> idle -------------------------> net/http
+//	                    |                    | ^
+//	                    |                    | +-- new, where connections are heard together
 //	                    +--------------------+--> closed: half an answer, a panic, the peer's
-//	                                              end, IdleTimeout, a drain, the bound
+//	                                              end, IdleTimeout (ReadHeaderTimeout of a
+//	                                              new one), a drain, the bound
 //
-// Two goroutines belong to it. One reads a single byte, with which the peer begins
-// its next request or goes; the other waits, and ends with its answer. The one that
-// ends last gives the connection back. The byte may come before the answer: then
-// the connection goes back with the answer.
+// No goroutine belongs to it while nothing happens: one begins when its sleeper
+// is woken and ends when that sleeps again or is done. Meanwhile the server's ears
+// hear whether the peer begins its next request or goes: on Linux one goroutine
+// with an epoll instance for all of them, which leaves what was sent where it is;
+// elsewhere a goroutine each, in a read of one byte. Who is done last, the one that
+// answers or the one that hears, gives the connection back. A request may begin
+// before the answer to the one before: then the connection goes back with that.
 //
 // # Goroutines
 //
-// Serve owns one goroutine, which has ended when it returns, and so have those of
-// parked connections. Certificates are looked at by handshakes: nothing runs for
-// them.
+// Serve owns one that takes connections, one that hears, and those of parked
+// connections; all have ended when it returns. Certificates are looked at by
+// handshakes: nothing runs for them.
 package httpserve

@@ -10,10 +10,14 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/overlayd/overlayd/internal/parking"
 )
 
-// lot is the connections that wait outside net/http (V5).
+// lot is the connections that wait outside net/http (V5), parked ones and such as have not asked anything yet.
 type lot struct {
 	mu sync.Mutex
 	// guarded by mu
@@ -61,37 +65,52 @@ func (l *lot) end() {
 	}
 }
 
-// cut closes every connection.
+// cut closes every connection, after the context of requests has ended.
 func (l *lot) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for p := range l.all {
 		p.drop()
+		p.wake()
 	}
 }
 
-// parked is a connection outside net/http, with two goroutines: one hears the peer, the other waits and answers it. Each ends by
-// calling done, and the second one gives the connection back.
+// parked is a connection outside net/http, which sleeps, or whose peer has its answer. A goroutine answers the peer when there is something to answer; the server's ears hear the
+// peer meanwhile, or another goroutine where there are none. Both come to an end with done, and who is last gives the connection back.
 type parked struct {
-	server *Server
-	cancel context.CancelFunc // ends the waiting
-	reply  reply              // belongs to the one that answers
-	first  []byte             // of the peer's next request; belongs to the one that hears, then to who gives it back
+	server  *Server
+	sleeper parking.Sleeper
+	turn    atomic.Int32    // asleep, awake or again
+	reply   reply           // belongs to the one that answers
+	first   []byte          // of the peer's next request; belongs to the one that hears, then to who gives it back
+	ticket  uint64          // guarded by ears.mu
+	socket  syscall.RawConn // of conn; belongs to the ears
 
 	mu sync.Mutex
 	// guarded by mu
-	conn     net.Conn // nil: not taken yet, or given back
-	heard    bool     // the peer has begun its next request, or has gone
-	answered bool     // or never will be
-	dropped  bool     // closed
+	conn     net.Conn           // nil: not taken yet, or given back
+	cancel   context.CancelFunc // of what is awake; nil: nothing is
+	gone     bool               // the peer, or the connection
+	heard    bool               // the peer has begun its next request, or has gone
+	answered bool               // or never will be, or asked for nothing yet
+	dropped  bool               // closed
+	idle     *time.Timer        // closes the connection when no request comes; nil: it is not answered yet
 }
 
+// The turns of a sleeper. Once it is done it is not asleep any more.
+const (
+	asleep int32 = iota
+	awake        // also while it goes to sleep
+	again        // woken since it is awake
+)
+
 // Park implements [parking.Lot]: only connections of HTTP/1.1 without TLS are parked, and none that their peer wants closed.
-func (s *Server) Park(w http.ResponseWriter, r *http.Request, wait func(context.Context, http.ResponseWriter)) bool {
+func (s *Server) Park(w http.ResponseWriter, r *http.Request, sleeper parking.Sleeper) bool {
 	if s.tls != nil || r.ProtoMajor != 1 || r.ProtoMinor < 1 || r.Close || !s.running.enter() {
 		return false
 	}
-	p := &parked{server: s}
+	p := &parked{server: s, sleeper: sleeper}
+	p.turn.Store(awake)
 	if !s.lot.add(p) {
 		s.running.leave()
 		return false
@@ -109,55 +128,137 @@ func (s *Server) Park(w http.ResponseWriter, r *http.Request, wait func(context.
 		first, _ := buffered.Reader.Peek(n) // they are there
 		p.first = append(p.first, first...)
 	}
-	ctx, cancel := context.WithCancel(s.requests)
-	p.cancel, p.reply.server, p.reply.conn = cancel, s, conn
-	if r.Context().Err() != nil {
-		cancel() // net/http has seen the peer go
-	}
+	p.reply.server, p.reply.conn = s, conn
+	gone := r.Context().Err() != nil // net/http has seen the peer go
 	p.mu.Lock()
-	p.conn = conn
+	p.conn, p.gone = conn, gone
 	if p.dropped { // meanwhile
 		_ = conn.Close()
 	}
 	p.mu.Unlock()
-	go p.hear(conn, len(p.first) > 0)
-	go p.answer(ctx, wait)
+	switch {
+	case len(p.first) > 0:
+		p.done(&p.heard, true)
+	case s.ears == nil || !s.ears.add(p, conn):
+		go p.hear(conn)
+	}
+	if !p.sleeps() {
+		p.turn.Store(awake)
+		go p.answer()
+	} else if gone {
+		p.wake()
+	}
 	return true
 }
 
-// hear waits until the peer begins its next request, or goes.
-func (p *parked) hear(conn net.Conn, begun bool) {
-	if begun {
-		p.done(&p.heard, true)
+// greet has a new connection wait until its peer begins a request. Only then net/http gets it.
+func (s *Server) greet(conn net.Conn) {
+	p := &parked{server: s, conn: conn, answered: true}
+	p.turn.Store(again) // it has nobody to wake
+	if !s.running.enter() {
+		_ = conn.Close()
 		return
 	}
-	var b [1]byte
-	if n, _ := conn.Read(b[:]); n == 0 {
-		p.cancel()
-		p.done(&p.heard, false)
+	p.mu.Lock()
+	p.idle = time.AfterFunc(s.http.ReadHeaderTimeout, p.drop)
+	p.mu.Unlock()
+	if !s.lot.add(p) {
+		p.hears(nil, false)
 		return
 	}
-	p.first = b[:] // nobody else looks at it before done
-	p.done(&p.heard, true)
+	if !s.ears.add(p, conn) {
+		p.hears(nil, true)
+	}
 }
 
-// answer waits and answers.
-func (p *parked) answer(ctx context.Context, wait func(context.Context, http.ResponseWriter)) {
+// sleeps has the sleeper sleep, unless it was woken already. The caller had the turn.
+func (p *parked) sleeps() bool {
+	p.sleeper.Sleep(p.wake)
+	return p.turn.CompareAndSwap(awake, asleep)
+}
+
+// wake has the sleeper woken.
+func (p *parked) wake() {
+	for {
+		switch p.turn.Load() {
+		case asleep:
+			if p.turn.CompareAndSwap(asleep, awake) {
+				go p.answer()
+				return
+			}
+		case awake:
+			if p.turn.CompareAndSwap(awake, again) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// hear waits until the peer begins its next request, or goes.
+func (p *parked) hear(conn net.Conn) {
+	b := make([]byte, 1)
+	n, _ := conn.Read(b)
+	p.hears(b[:n], n > 0)
+}
+
+// hears is told that the peer begins its next request, with what was read of that, or that it has gone. It is called once.
+func (p *parked) hears(first []byte, there bool) {
+	p.first = first
+	if !there {
+		p.mu.Lock()
+		p.gone = true
+		if p.cancel != nil {
+			p.cancel()
+		}
+		p.mu.Unlock()
+		p.wake()
+	}
+	p.done(&p.heard, there)
+}
+
+// answer has the sleeper answer, until it sleeps again or is done.
+func (p *parked) answer() {
+	for !p.woken() {
+		if p.sleeps() {
+			return
+		}
+		p.turn.Store(awake)
+	}
+}
+
+// woken has the sleeper woken once.
+func (p *parked) woken() (done bool) {
+	ctx, cancel := context.WithCancel(p.server.requests)
+	p.mu.Lock()
+	p.cancel = cancel
+	if p.gone {
+		cancel()
+	}
+	p.mu.Unlock()
+	done = true // also by a panic
 	well := false
 	defer func() {
-		if !well {
+		if done && !well {
 			p.told(recover())
 		}
-		p.cancel()
+		cancel()
+		p.mu.Lock()
+		p.cancel = nil
+		p.mu.Unlock()
+		if !done {
+			return
+		}
 		p.done(&p.answered, well)
 		if well && p.server.lot.closing() {
 			p.drop() // unless end did
 		}
 	}()
-	wait(ctx, &p.reply)
-	// As net/http does between two requests.
-	_ = p.reply.conn.SetReadDeadline(time.Now().Add(IdleTimeout))
-	well = p.reply.whole()
+	if done = p.sleeper.Wake(ctx, &p.reply); done {
+		well = p.reply.whole()
+	}
+	return done
 }
 
 // told tells of a panic, as net/http does.
@@ -177,8 +278,15 @@ func (p *parked) drop() {
 // close closes the connection. The caller holds mu.
 func (p *parked) close() {
 	p.dropped = true
-	if p.conn != nil {
-		_ = p.conn.Close()
+	if p.conn == nil {
+		return
+	}
+	_ = p.conn.Close()
+	if p.idle != nil {
+		p.idle.Stop()
+	}
+	if e := p.server.ears; e != nil && e.forget(p) {
+		go p.hears(nil, false) // who closes may hold what done needs
 	}
 }
 
@@ -190,8 +298,12 @@ func (p *parked) done(mine *bool, well bool) {
 		p.close()
 	}
 	last := p.heard && p.answered
-	if last && !p.dropped {
+	switch {
+	case p.dropped:
+	case last:
 		p.goOn()
+	case p.answered: // as net/http does between two requests
+		p.idle = time.AfterFunc(p.server.http.IdleTimeout, p.drop)
 	}
 	p.mu.Unlock()
 	if last {
@@ -202,8 +314,13 @@ func (p *parked) done(mine *bool, well bool) {
 
 // goOn gives the connection back to net/http, with the beginning of its next request. The caller holds mu.
 func (p *parked) goOn() {
-	_ = p.conn.SetReadDeadline(time.Time{})
-	l := &single{conn: &begun{Conn: p.conn, first: p.first}, addr: p.server.listener.Addr()}
+	if p.idle != nil {
+		p.idle.Stop()
+	}
+	l := &single{conn: p.conn, addr: p.server.listener.Addr()}
+	if len(p.first) > 0 {
+		l.conn = &begun{Conn: p.conn, first: p.first}
+	}
 	_ = p.server.http.Serve(l) // returns at once; errSingle, or http.ErrServerClosed
 	if l.conn != nil {
 		p.close()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/overlayd/overlayd/internal/parking"
@@ -57,6 +58,8 @@ type Server struct {
 	cut      context.CancelFunc // cancels it
 	running  *handlers
 	lot      lot
+	listen   func() (*ears, error) // newEars
+	ears     *ears                 // while Serve runs; nil: there are none
 }
 
 // Listen binds the address (V1). The caller must run Serve or Close.
@@ -92,6 +95,7 @@ func Listen(ctx context.Context, c Config) (*Server, error) {
 		cut:      cut,
 		tls:      certs,
 		running:  &handlers{idle: make(chan struct{})},
+		listen:   newEars,
 		http: &http.Server{
 			MaxHeaderBytes:               MaxHeaderBytes,
 			ReadHeaderTimeout:            c.ReadHeader,
@@ -124,19 +128,31 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	running := s.running
 	running.next = handler
 	s.http.Handler = running
+	if s.tls == nil {
+		if ears, err := s.listen(); err == nil {
+			s.ears = ears
+			defer ears.close() // after all that it hears for
+		} else {
+			s.log.Debug("each parked connection has a goroutine to hear its peer", "cause", err.Error())
+		}
+	}
 	failed := make(chan error, 1)
 	go func() {
-		if s.tls == nil {
+		switch {
+		case s.tls != nil:
+			failed <- s.http.ServeTLS(s.listener, "", "") // HTTP/2 included
+		case s.ears != nil:
+			failed <- s.accept()
+		default:
 			failed <- s.http.Serve(s.listener)
-			return
 		}
-		failed <- s.http.ServeTLS(s.listener, "", "") // HTTP/2 included
 	}()
 
 	select {
 	case err := <-failed:
 		s.cut()
 		err = errors.Join(err, s.http.Close())
+		_ = s.listener.Close() // or it is closed
 		s.lot.end()
 		s.lot.cut()
 		running.end()
@@ -147,6 +163,9 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
+	if s.ears != nil { // else Shutdown does it
+		_ = s.listener.Close()
+	}
 	s.lot.end()
 	err := s.http.Shutdown(bound)
 	if err == nil { // none is left in net/http
@@ -168,4 +187,26 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 		err = errors.Join(err, fmt.Errorf("the %s listener failed: %w", s.name, served))
 	}
 	return err
+}
+
+// accept takes new connections until the listener is closed. When there are too many for the process it waits, as net/http does.
+func (s *Server) accept() error {
+	const shortest, longest = 5 * time.Millisecond, time.Second
+	for delay := shortest; ; {
+		conn, err := s.listener.Accept()
+		switch {
+		case err == nil:
+			delay = shortest
+			s.greet(conn)
+		case errors.Is(err, net.ErrClosed):
+			return http.ErrServerClosed
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM),
+			errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.ECONNRESET):
+			s.log.Debug("a connection could not be taken; trying again", "cause", err.Error())
+			time.Sleep(delay)
+			delay = min(2*delay, longest)
+		default:
+			return err
+		}
+	}
 }
