@@ -87,7 +87,7 @@ insert into blob_idle (sha)
 select distinct u.sha from (select sha from gone union all select unnest($4::bytea[])) u(sha) order by 1
 on conflict (sha) do update set sha = excluded.sha`
 
-	// Found behind fences and removed by their places, as in groupWrite. removalLock keeps the places. A posting goes with the version
+	// Found behind fences and removed by their places, as in versionEnd. removalLock keeps the places. A posting goes with the version
 	// that it ended with, the last one that it led to.
 	versionsRemove = `
 with old as materialized (
