@@ -54,8 +54,8 @@ on conflict (node) do update set pid = excluded.pid, since = excluded.since`
 delete from feed_listener l
 where not exists (select from pg_stat_get_activity(l.pid) a where coalesce(a.backend_start = l.since, true))`
 
-	// listenPatience bounds the wait for who is committing while a listener begins.
-	listenPatience = `set local lock_timeout = '2s'`
+	// listenerWait waits for who is committing, for so long: two statements in one transaction.
+	listenerWait = `set local lock_timeout = '2s'; ` + headOnlyLock
 
 	probeSend  = `select pg_notify($1, '')`
 	followRead = `select seq, changes from feed_group where feed_id = $1 and seq > $2 and seq <= $3 order by seq limit $4`
@@ -133,14 +133,7 @@ func (s *Store) beHeard(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("say that this process listens: %w", err)
 	}
 	for _, f := range s.Feeds() {
-		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, listenPatience); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, headOnlyLock, f.id)
-			return err
-		})
-		if err != nil && !busy(err) {
+		if _, err := conn.Exec(ctx, listenerWait, pgx.QueryExecModeSimpleProtocol, f.id); err != nil && !busy(err) {
 			return fmt.Errorf("lock the head of feed %q: %w", f.name, err)
 		}
 	}
