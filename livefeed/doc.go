@@ -114,7 +114,8 @@
 // advisory lock. Reads run on the caller's connection, in one statement each, and start nothing; of those who
 // [Feed.Follow] at once, one asks for all.
 //
-// Several processes may append to one feed: the head lock orders them.
+// Several processes may append to one feed: the head lock orders them. Who listens says so in feed_listener, and then locks each head
+// once: a commit that saw nobody else listen is not notified, and has ended by then.
 //
 // Locks: head rows in ascending feed id, each in its own statement, before any other row of the feed. [Feed.Drain] waits for
 // the committer, so it is not called by a transaction that holds a head or clock row.

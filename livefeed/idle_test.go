@@ -97,7 +97,7 @@ func TestW5_IdleWaitersCostNoStatement(t *testing.T) {
 		defer waiters[i].Close()
 	}
 	// The heads are read once a period for the process, deadlines once a second; nothing else is.
-	housekeeping := map[string]bool{probeSend: true, witnessRead: true, timerNext: true, timerLock: true}
+	housekeeping := map[string]bool{probeSend: true, witnessRead: true, listenersForget: true, timerNext: true, timerLock: true}
 	during := func(work func()) map[string]int {
 		before := asked.all()
 		work()

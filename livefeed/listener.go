@@ -15,7 +15,7 @@ import (
 )
 
 // Commits of other processes arrive as notifications, and breaks of an epoch as "feed id:!". They are hints: one that is lost costs the
-// backstop's period and nothing else.
+// backstop's period and nothing else. A commit that no other process listens for is not notified.
 //
 //	id:head:era                    groups up to head are committed
 //	id:head:era:groups:selectors   so many last ones of them by this commit, posted under these and no other selectors
@@ -41,12 +41,28 @@ const (
 )
 
 const (
+	// A role that may not see when its server processes began leaves null.
+	listenerPut = `
+insert into feed_listener (node, pid, since)
+select $1, a.pid, a.backend_start from pg_stat_get_activity(pg_backend_pid()) a
+on conflict (node) do update set pid = excluded.pid, since = excluded.since`
+
+	listenerDrop = `delete from feed_listener where node = $1`
+
+	// Those whose server process is gone, or certainly another one now.
+	listenersForget = `
+delete from feed_listener l
+where not exists (select from pg_stat_get_activity(l.pid) a where coalesce(a.backend_start = l.since, true))`
+
+	// listenerWait waits for who is committing, for so long: two statements in one transaction.
+	listenerWait = `set local lock_timeout = '2s'; ` + headOnlyLock
+
 	probeSend  = `select pg_notify($1, '')`
 	followRead = `select seq, changes from feed_group where feed_id = $1 and seq > $2 and seq <= $3 order by seq limit $4`
 )
 
-// listenLoop keeps one listening connection: it connects, LISTENs, then reads all heads (what was committed
-// before the LISTEN is never notified), then waits. A connection that died is logged, counted and replaced.
+// listenLoop keeps one listening connection: it connects, LISTENs, says so, then reads all heads (what was committed
+// before is never notified), then waits. A connection that died is logged, counted and replaced.
 func (s *Store) listenLoop(ctx context.Context) {
 	backoff := firstBackoff
 	for {
@@ -86,6 +102,10 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 	if _, err := conn.Exec(work, "listen "+probe); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
+	defer s.beForgotten(conn)
+	if err := s.beHeard(work, conn); err != nil {
+		return false, err
+	}
 	if err := s.readHeads(work, conn, true); err != nil {
 		return false, err
 	}
@@ -104,6 +124,27 @@ func (s *Store) listen(ctx context.Context) (up bool, err error) {
 		}
 		err = nil
 	}
+}
+
+// beHeard has other processes notify of their commits. Who held a head before that may not, and has ended when the head is locked: the
+// heads are read after it. One who holds it for long is not waited for, and is found by the backstop.
+func (s *Store) beHeard(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, listenerPut, s.node); err != nil {
+		return fmt.Errorf("say that this process listens: %w", err)
+	}
+	for _, f := range s.Feeds() {
+		if _, err := conn.Exec(ctx, listenerWait, pgx.QueryExecModeSimpleProtocol, f.id); err != nil && !busy(err) {
+			return fmt.Errorf("lock the head of feed %q: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// beForgotten takes back what beHeard said. If the connection is lost it stays, until another process forgets it or this one listens again.
+func (s *Store) beForgotten(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = conn.Exec(ctx, listenerDrop, s.node)
 }
 
 // errSilence says that nothing was heard in time, on a connection that seems to be up.
@@ -272,7 +313,7 @@ func (s *Store) lookNow() {
 func (s *Store) backstopLoop(ctx context.Context) {
 	t := time.NewTicker(s.cfg.Backstop)
 	defer t.Stop()
-	failing, marked := false, time.Now()
+	failing, marked, forgot := false, time.Now(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -286,6 +327,10 @@ func (s *Store) backstopLoop(ctx context.Context) {
 		}
 		work, cancel := context.WithTimeout(ctx, attemptTimeout)
 		err := s.readHeads(work, s.cfg.Pool, marks)
+		if err == nil && time.Since(forgot) >= s.listenIdle {
+			forgot = time.Now()
+			_, err = s.cfg.Pool.Exec(work, listenersForget)
+		}
 		cancel()
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Warn("livefeed: the feeds' heads could not be read; tried again each period", "err", err, "period", s.cfg.Backstop)

@@ -1,11 +1,13 @@
 package livefeed
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/overlayd/overlayd/internal/pgtest"
 	"github.com/overlayd/overlayd/internal/testkit"
@@ -136,4 +138,97 @@ func TestW2_ALostNotificationIsMadeUpFor(t *testing.T) {
 	}
 	near.notified(0, payload)
 	silent(t, "a second wake-up", waiters[1].C())
+}
+
+// TestW2_WhoListensAloneIsToldNothing: a node's own commits are notified only while somebody else listens.
+func TestW2_WhoListensAloneIsToldNothing(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	near := newStore(t, db, func(c *Config) { c.Backstop = 5 * time.Millisecond })
+	near.listenIdle = 5 * time.Millisecond // forgets who is gone as often
+	hints := make(chan struct{}, 1)
+	near.OnHint(func(string) { hints <- struct{}{} })
+	f := near.run(t).ensure(t, "f")
+	near.listening(t)
+	appends := 0
+	// told appends, and returns how many notifications came of it: a hint that is sent after them is heard after them.
+	told := func() int {
+		t.Helper()
+		before := metricValue(near.metrics.notifications)
+		appends++
+		f.mustAppend(t, group(fmt.Sprint(appends), put(appends)))
+		if err := near.Hint(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the hint", hints)
+		return int(metricValue(near.metrics.notifications) - before)
+	}
+	if n := told(); n != 0 {
+		t.Errorf("nobody else listens: %d notifications", n)
+	}
+	far := startStore(t, db, func(c *Config) { c.Backstop = time.Hour })
+	g := far.ensure(t, "f")
+	far.listening(t)
+	w := g.Watch()
+	if n := told(); n != 1 {
+		t.Errorf("another node listens: %d notifications", n)
+	}
+	await(t, "the wake-up there", w.C())
+	w.Close()
+	far.stop()
+	if n := told(); n != 0 {
+		t.Errorf("the other node has ended: %d notifications", n)
+	}
+	// One that ends without a word: its server process is there, then gone, or another one.
+	ends := pgtest.Conn(t, db)
+	if _, err := ends.Exec(t.Context(), "insert into feed_listener (node, pid) values ('ends', pg_backend_pid())"); err != nil {
+		t.Fatal(err)
+	}
+	if n := told(); n != 1 {
+		t.Errorf("nobody knows that another has ended: %d notifications", n)
+	}
+	exec(t, near, "insert into feed_listener (node, pid, since) values ('ended', $1, '2001-01-01')", ends.PgConn().PID())
+	testkit.Eventually(t, "whose process is another one is forgotten", func() bool { return countRows(t, db, "feed_listener") == 2 })
+	if err := ends.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "whose process is gone is forgotten", func() bool { return countRows(t, db, "feed_listener") == 1 })
+	if n := told(); n != 0 {
+		t.Errorf("the others are gone: %d notifications", n)
+	}
+	near.stop()
+	if n := countRows(t, db, "feed_listener"); n != 0 {
+		t.Errorf("%d listeners are left", n)
+	}
+}
+
+// TestW2_ACommitUnderWayIsFound by who begins to listen while it is: it was not notified.
+func TestW2_ACommitUnderWayIsFound(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	near := startStore(t, db)
+	f := near.ensure(t, "f")
+	far := newStore(t, db, func(c *Config) { c.Backstop = time.Hour })
+	g := far.ensure(t, "f")
+	// Somebody brings the same evidence, and is slow: the write of the group waits, and has asked who listens.
+	e := put(1)
+	sum := sha256.Sum256(e.BEEF)
+	block := pgtest.Conn(t, db)
+	if _, err := block.Exec(t.Context(), "begin"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := block.Exec(t.Context(), "insert into blob (sha, bytes) values ($1, $2)", sum[:], e.BEEF); err != nil {
+		t.Fatal(err)
+	}
+	pending := f.Submit(t.Context(), group("1", e))
+	awaitWaiting(t, db, 1)
+	far.run(t)
+	awaitWaiting(t, db, 2)
+	if _, err := block.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pending.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it is announced", func() bool { _, published := g.hub.announced(); return published == 1 })
 }

@@ -131,6 +131,7 @@ type Store struct {
 	log     *slog.Logger
 	metrics *metrics
 	witness *Witness
+	node    string        // names this process among the listeners
 	looking chan struct{} // wakes the backstop
 	hints   atomic.Pointer[func(string)]
 	shown   atomic.Pointer[func([32]byte, []byte)]
@@ -197,7 +198,7 @@ func NewStore(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("livefeed: register metrics: %w", err)
 	}
-	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, feeds: map[string]*Feed{}, looking: make(chan struct{}, 1),
+	s := &Store{cfg: c, log: c.Log, metrics: m, witness: c.Witness, node: rand.Text(), feeds: map[string]*Feed{}, looking: make(chan struct{}, 1),
 		listenIdle: listenIdle, listenProbe: listenProbe}
 	s.witness.attach(s.adopt)
 	if err := s.Verify(ctx); err != nil {

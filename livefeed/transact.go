@@ -143,9 +143,12 @@ where c.feed_id = free.feed_id`
 
 	headWrite = `update feed_head set head = $2, tag = $3, live = $4, versions = $5 where feed_id = $1`
 
-	// headTelling ends the write of the head: the notification costs no statement of its own.
-	headTelling = ` returning pg_notify('` + notifyChannel + `', $6)`
-	headNotify  = `select pg_notify('` + notifyChannel + `', $1)`
+	// headTelling ends the write of the head: the notification costs no statement of its own. Nobody is told if no other process
+	// listens: what this one commits it announces itself, and telling it so would wake the listener and its server process for
+	// nothing. The head lock is held: who says that it listens and then locks the head misses nothing.
+	headTelling = `
+returning (select pg_notify('` + notifyChannel + `', $6) where exists (select from feed_listener l where l.node <> $7))`
+	headNotify = `select pg_notify('` + notifyChannel + `', $1)`
 )
 
 // reads are what a plan wants to know besides head, clock and limits.
@@ -469,7 +472,7 @@ func (f *Feed) writePlan(ctx context.Context, conn *pgxpool.Conn, pl *plan) erro
 	if len(pl.groups) > 0 {
 		sql, args := headWriting, []any{f.id, int64(pl.head), pl.tag[:], pl.live, pl.versions}
 		if !f.hooks.mute {
-			sql, args = sql+headTelling, append(args, pl.payload(f.id))
+			sql, args = sql+headTelling, append(args, pl.payload(f.id), f.store.node)
 		}
 		b.Queue(sql, args...)
 	}

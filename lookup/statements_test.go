@@ -44,6 +44,8 @@ var kinds = []struct {
 	{"gauges", "full join lookup_ledger", true},
 	{"probe", "select pg_notify($1, '')", true},
 	{"listen", "listen overlayd_", true},
+	{"who listens", "feed_listener", true},
+	{"a listener's heads", "set local lock_timeout = '2s'", true},
 	{"memory", "select octet_length(repeat(", true}, // of a new connection
 	{"ping", "-- ping", true},                       // of a connection that nobody used for a second
 	{"timer lock", "select u.id, pg_try_advisory_lock($1, u.id)", true},
