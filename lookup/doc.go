@@ -59,8 +59,10 @@
 // selection when it was well formed. A session arrives when it is asked whether what it was promised still stands; a live read
 // that finds something at once, or after less than 50 ms of sleep, goes to the gate, which asks the same and more. Build reads the database and lays the body out whole. The gate is one uncached
 // statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it: it is
-// sent after everybody in it has asked, for at most 256 bodies, with at most two statements on their way, and what the bodies have
-// in common (feed, T, evidence) is looked up once. Seal signs for authenticated callers; public services have none. There is one
+// sent after everybody in it has asked, for at most 256 bodies, with at most two statements on their way. It asks what the bodies have
+// in common: T, the feed's revisions, evidence, and how much of their services has ended, which the transaction counts that ends it. Only
+// where that number has moved since this node looked at a session, or rows may have been withdrawn, is the session itself looked at, in a
+// second statement. Seal signs for authenticated callers; public services have none. There is one
 // way out, Provider.respond, for errors too.
 //
 // What is being built has one of a node's slots until it is sealed; a poll gives its slot back while it sleeps, and has a place among the
