@@ -15,6 +15,7 @@ import (
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 
 	"github.com/overlayd/overlayd/brc104"
+	"github.com/overlayd/overlayd/internal/testkit"
 	"github.com/overlayd/overlayd/internal/wire"
 )
 
@@ -244,6 +245,47 @@ func TestA2_AnothersSessionIsNotThere(t *testing.T) {
 	if mine.open("ls_anyone", a).Session == other.open("ls_anyone", a).Session {
 		t.Fatal("two principals share a session")
 	}
+}
+
+// TestA3_ARevocationTouchesTheLedgerLast: while it waits for a session that another transaction holds, the ledger is free, so that
+// whoever holds the session can end it.
+func TestA3_ARevocationTouchesTheLedgerLast(t *testing.T) {
+	t.Parallel()
+	n := members(t, setup{})
+	p := n.person(1)
+	n.grant(p, membersService)
+	b := p.open(membersService, ask{})
+	digest, _ := n.provider.sessionDigest(b.Session)
+	tx, err := n.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // after a commit it does nothing
+	if _, err := tx.Exec(t.Context(), `select from lookup_session where id = $1 for update`, digest[:]); err != nil {
+		t.Fatal(err)
+	}
+	revoked := make(chan error, 1)
+	go func() {
+		_, err := n.provider.Revoke(context.Background(), membersService, p.identity)
+		revoked <- err
+	}()
+	testkit.Eventually(t, "the revocation waits for the session", func() (waits bool) {
+		if err := n.db.Pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity where datname = current_database()
+			and wait_event_type = 'Lock' and query like 'with ended as%')`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	if _, err := tx.Exec(t.Context(), `select from lookup_ledger for update nowait`); err != nil {
+		t.Errorf("the ledger is locked before the session: %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, "the revocation", revoked); err != nil {
+		t.Fatal(err)
+	}
+	p.ask(readPath, readBody(b.Session, b.Cursor, wide)).refused(t, wire.Unauthorized)
 }
 
 func TestA3_RevocationEndsSessions(t *testing.T) {

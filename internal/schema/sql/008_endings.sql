@@ -16,14 +16,13 @@ create trigger lookup_session_ended after update on lookup_session
 create trigger lookup_session_removed after delete on lookup_session
   referencing old table as ended for each statement execute function lookup_session_ended();
 
+-- At the commit: sessions are locked before the ledger, and whoever takes a grant away ends sessions after that.
 create function service_grant_ended() returns trigger language plpgsql as $$
 begin
   update lookup_ledger l set endings = l.endings + 1
-  from (select distinct e.service from ended e) e
-  where l.service = e.service;
+  from (select l.feed_id, l.service from lookup_ledger l where l.service = old.service order by l.feed_id for update) k
+  where l.feed_id = k.feed_id and l.service = k.service;
   return null;
 end $$;
-create trigger service_grant_changed after update on service_grant
-  referencing old table as ended for each statement execute function service_grant_ended();
-create trigger service_grant_removed after delete on service_grant
-  referencing old table as ended for each statement execute function service_grant_ended();
+create constraint trigger service_grant_ended after update or delete on service_grant
+  deferrable initially deferred for each row execute function service_grant_ended();
