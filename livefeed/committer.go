@@ -74,7 +74,11 @@ func (f *Feed) commit(ctx context.Context, batch []*Pending) {
 		return
 	}
 	began := time.Now()
+	over := make(chan struct{})
+	f.committing.Store(&over)
 	outcomes, head, err := f.persist(ctx, batch)
+	f.committing.Store(nil)
+	close(over)
 	if err == nil {
 		f.store.metrics.commitSeconds.WithLabelValues(f.name).Observe(time.Since(began).Seconds())
 		for i, n := range batch {

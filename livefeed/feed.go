@@ -32,6 +32,8 @@ type Feed struct {
 	// writer is the backend process id of the committer's connection while a transaction of ours is on it, else 0: the
 	// listener leaves such notifications to the committer, which publishes without reading anything.
 	writer atomic.Uint32
+	// committing is closed when the groups that the committer has taken are committed and announced, or are not; nil: it has none.
+	committing atomic.Pointer[chan struct{}]
 	// nudged wakes followLoop to look at what is to be announced.
 	nudged chan struct{}
 }
@@ -53,6 +55,15 @@ func newFeed(s *Store, name string) *Feed {
 	f.tail.init(s.cfg.TailGroups, s.cfg.TailBytes,
 		[2]prometheus.Gauge{s.metrics.tailGroups.WithLabelValues(name), s.metrics.tailBytes.WithLabelValues(name)})
 	return f
+}
+
+// Committing is closed when what this process is committing now is committed and announced, or has failed; nil when it is committing
+// nothing. Who is about to look at the log, and has time, sees more of it then.
+func (f *Feed) Committing() <-chan struct{} {
+	if c := f.committing.Load(); c != nil {
+		return *c
+	}
+	return nil
 }
 
 // Name returns the feed's name.

@@ -14,6 +14,7 @@ const (
 	gateAsked                        // the questions of the gate are taken, its statement not yet sent
 	gateAnswered                     // its statement is answered, nobody told yet
 	beforeLastGate                   // a body is signed, the gate not yet asked again
+	givesWay                         // a poll is about to look, and lets a commit come first
 	beforeSleep                      // a poll has looked, found nothing and is about to sleep
 	arrivedAsleep                    // it has slept, and was asked whether its session still stands
 )

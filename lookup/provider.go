@@ -125,11 +125,12 @@ type Provider struct {
 	encoded         *recent[stored, []byte] // evidence in base64, by its digest
 	layouts         *recent[kinKey, *draft] // of the last groups, for anonymous sessions; nil: the group means nothing to them
 
-	ring   atomic.Pointer[brc104.Ring]  // the session secrets now in force
-	pause  atomic.Pointer[func(moment)] // tests only
-	within time.Duration                // answerWithin, but for tests
-	grace  time.Duration                // writeGrace, but for tests
-	dozing time.Duration                // parkAfter, but for tests
+	ring     atomic.Pointer[brc104.Ring]  // the session secrets now in force
+	pause    atomic.Pointer[func(moment)] // tests only
+	within   time.Duration                // answerWithin, but for tests
+	grace    time.Duration                // writeGrace, but for tests
+	dozing   time.Duration                // parkAfter, but for tests
+	courtesy time.Duration                // giveWayFor, but for tests
 }
 
 // New makes a provider: it checks the configuration, ensures feeds, loads or creates the deployment's secrets, tells every
@@ -139,7 +140,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		retention: c.Retention, log: c.Log, identity: c.Identity, manifestSeconds: c.ManifestSeconds, origins: c.Origin,
 		rules: make(map[string]Rules), services: make(map[string]*service),
 		homes: make(map[string]*shard), born: make(map[string]*shard), served: make(map[string]*shard),
-		within: answerWithin, grace: writeGrace, dozing: parkAfter, closing: newClosing(), turnstile: newTurnstile(runtime.GOMAXPROCS(0)),
+		within: answerWithin, grace: writeGrace, dozing: parkAfter, courtesy: giveWayFor, closing: newClosing(), turnstile: newTurnstile(runtime.GOMAXPROCS(0)),
 	}
 	if c.Store == nil || c.Pool == nil || c.Identity == nil {
 		return nil, errors.New("lookup: Store, Pool and Identity are required")

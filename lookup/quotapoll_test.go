@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -234,6 +235,65 @@ func waitingForASlotEnds(t *testing.T, at moment) {
 	within(t, "it is answered", done).batch(t)
 	stop()
 	n.openAs(whence{bob, testService}, ask{}).batch(t)
+}
+
+// TestO10_ALookGivesWayToACommit: where requests wait for a slot, a poll that would look while its node commits looks after it, and need
+// not sleep; it does not wait for ever.
+func TestO10_ALookGivesWayToACommit(t *testing.T) {
+	t.Parallel()
+	n := shops(t, setup{quotas: Quotas{Requests: 1, RequestWaitMs: 60_000}})
+	n.provider.courtesy = time.Minute // before anybody asks
+	live := n.live(`{}`)
+	built, goOn, gaveWay := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	var first, once sync.Once
+	var slept atomic.Int32
+	pause := func(at moment) {
+		switch at {
+		case beforeBuild:
+			first.Do(func() { close(built); <-goOn })
+		case givesWay:
+			once.Do(func() { close(gaveWay) })
+		case beforeSleep:
+			slept.Add(1)
+		}
+	}
+	n.provider.pause.Store(&pause)
+	done := make(chan *wire.Batch, 2)
+	poll := func() { done <- n.read(live, wait(25_000)) }
+	go poll()
+	within(t, "one is under way", built)
+	go poll()
+	testkit.Eventually(t, "one waits", func() bool { return n.metric("overlayd_lookup_requests_waiting", "") == 1 })
+	tx, err := n.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // nothing is to stay
+	if _, err := tx.Exec(t.Context(), `select from feed_head for update`); err != nil {
+		t.Fatal(err)
+	}
+	appended := make(chan struct{})
+	go func() { defer close(appended); n.append(mint("under way", 0).put(genre(0), "")) }()
+	testkit.Eventually(t, "a commit is under way", func() bool { return n.feed.Committing() != nil })
+	release()
+	within(t, "the look gives way", gaveWay)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the append", appended)
+	for range 2 {
+		if b := within(t, "an answer", done); len(b.Groups) != 1 {
+			t.Errorf("%d groups", len(b.Groups))
+		}
+	}
+	if got := slept.Load(); got != 0 {
+		t.Errorf("%d polls slept", got)
+	}
+	if n.feed.Committing() != nil {
+		t.Error("a commit is still under way")
+	}
 }
 
 // TestA8_QuotasTellNothing: no address, identity or digest of them in logs, metrics or errors.

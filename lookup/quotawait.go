@@ -213,6 +213,13 @@ func (s *slots) abandon(w *waiting) bool {
 	return true
 }
 
+// contended reports whether somebody waits for a slot.
+func (s *slots) contended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.turns.Len() > 0
+}
+
 func (s *slots) count() (taken, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

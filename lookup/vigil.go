@@ -132,6 +132,7 @@ func (v *vigil) look(ctx context.Context) (answer, error) {
 	if v.over {
 		return v.answer(p.finish(ctx, v.s, v.t, &v.in.room))
 	}
+	p.giveWay(ctx, v.s.feed)
 	reached, err := p.advance(ctx, v.s, v.t, v.selectors, v.waiting)
 	if err != nil {
 		return answer{}, err
@@ -150,6 +151,29 @@ func (v *vigil) look(ctx context.Context) (answer, error) {
 		v.waiter = v.s.feed.Watch(wakeOn(v.selectors)...)
 	}
 	return answer{}, errAsleep
+}
+
+// giveWayFor is how long a look gives way to a commit, which takes less as a rule.
+const giveWayFor = 5 * time.Millisecond
+
+// giveWay lets a commit of this process that is under way come first where all slots are taken and others wait for one: what is looked at
+// after it is newer, and each look before it would only take the processor from it.
+func (p *shard) giveWay(ctx context.Context, feed *livefeed.Feed) {
+	if !p.slots.contended() {
+		return
+	}
+	over := feed.Committing()
+	if over == nil {
+		return
+	}
+	p.at(givesWay)
+	timer := time.NewTimer(p.courtesy)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 func (v *vigil) answer(b built, err error) (answer, error) {
