@@ -132,7 +132,8 @@ func readRan(name string) (ran []string, err error) {
 		return nil, fmt.Errorf("read which tests were run: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if pkg, test, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+		pkg, test, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if ok && (strings.HasPrefix(test, "Test") || strings.HasPrefix(test, "Fuzz")) { // and no examples
 			ran = append(ran, folder(pkg)+" "+test)
 		}
 	}

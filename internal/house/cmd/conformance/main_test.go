@@ -49,7 +49,7 @@ func TestCompareFindsWhatOneSideLacks(t *testing.T) {
 func TestReadRanKnowsFolders(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "ran")
-	if err := os.WriteFile(name, []byte(house.Module+" TestA\n"+house.Module+"/lookup TestB\n"), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte(house.Module+" TestA\n"+house.Module+"/lookup ExampleB\n"+house.Module+"/lookup TestB\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, err := readRan(name)
