@@ -132,14 +132,17 @@ func scanLog(rows pgx.Rows, l LogQuery, dense bool) (LogPage, error) {
 	var same, cut bool
 	first := true
 	candidates, last := 0, l.After
+	var seq, at *int64
+	var groupTag, record []byte
+	position := []any{&page.Epoch, &broken, &floor, &head, &tag, &now, &page.Due, &same} // the same in every row
+	targets := append(position, &seq, &groupTag, &at, &record)
 	for rows.Next() {
-		var seq, at *int64
-		var groupTag, record []byte
-		if err := rows.Scan(&page.Epoch, &broken, &floor, &head, &tag, &now, &page.Due, &same, &seq, &groupTag, &at, &record); err != nil {
+		if err := rows.Scan(targets...); err != nil {
 			return LogPage{}, err
 		}
 		if first {
 			first = false
+			clear(targets[:len(position)]) // read once
 			if err := checkPosition(l.After, uint64(floor), uint64(head), same); err != nil {
 				return LogPage{}, err
 			}
