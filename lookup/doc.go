@@ -57,8 +57,8 @@
 //
 // Receive counts the headers and checks origin and method, accept the selection headers and the body's size; both echo the
 // selection when it was well formed. A session arrives when it is asked whether what it was promised still stands; a live read
-// that finds something at once, or after less than 50 ms of sleep, goes to the gate, which asks the same and more. Build reads the database and lays the body out whole. The gate is one uncached
-// statement: its snapshot orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it: it is
+// that finds something at once, or after less than 50 ms of sleep, goes to the gate, which asks the same and more. Build reads the database and lays the body out whole. The gate is uncached: the snapshot
+// of its last statement orders the sending against close, revocation and expiry. Whoever asks at the same moment shares it: it is
 // sent after everybody in it has asked, for at most 256 bodies, with at most two statements on their way. It asks what the bodies have
 // in common: T, the feed's revisions, evidence, and how much of their services has ended, which the transaction counts that ends it. Only
 // where that number has moved since this node looked at a session, or rows may have been withdrawn, is the session itself looked at, in a

@@ -44,7 +44,7 @@ const (
 )
 
 // gateGlance asks for many bodies at once, on the primary and uncached, what they share: T and the revisions of each feed and the
-// endings of each service ($1, $2), and whether evidence is there ($3, each digest once). Nothing of it grows with the bodies. Where
+// endings of each service ($1, $2), and whether evidence is there ($3, each digest once). Nothing of it grows with the bodies but evidence that they do not share. Where
 // no revision has moved since a session was last looked at, it stands as it did. Everything is looked up one key at a time, behind fences,
 // as livefeed does.
 const gateGlance = `select k.n, ` + now + `, f.broken, f.prohibition_rev > 0,
@@ -55,7 +55,7 @@ const gateGlance = `select k.n, ` + now + `, f.broken, f.prohibition_rev > 0,
 	from unnest($1::int[], $2::text[]) with ordinality as k(feed, service, n)
 	cross join lateral (select f.broken, f.prohibition_rev from feed f where f.id = k.feed offset 0) f
 	cross join lateral (select c.evaluated from feed_clock c where c.feed_id = k.feed offset 0) c
-	cross join lateral (select l.endings from lookup_ledger l where l.feed_id = k.feed and l.service = k.service offset 0) l`
+	left join lateral (select l.endings from lookup_ledger l where l.feed_id = k.feed and l.service = k.service offset 0) l on true`
 
 // gateAsk looks at sessions themselves: those that are not known to stand, and those whose body may disclose what somebody may not read
 // any more. Only in a feed that ever had a prohibition, or narrowed the readers of a row since the session's W, are the rows that a body
@@ -109,13 +109,13 @@ type glance struct {
 	now, broken uint64
 	prohibits   bool
 	narrowed    *uint64 // the last group that narrowed the readers of a row; nil: none did
-	endings     uint64
+	endings     *uint64 // nil: the service has no ledger, and nothing stands
 }
 
 // verdict is the gate of a session that stands; false: the session itself has to be looked at.
 func (g *glance) verdict(q *gateQuestion) (gate, bool) {
 	s := q.session
-	if !s.standing.stands(g.endings) || len(q.disclosed) > 0 && (g.prohibits || g.narrowed != nil && *g.narrowed > s.w) {
+	if g.endings == nil || !s.standing.stands(*g.endings) || len(q.disclosed) > 0 && (g.prohibits || g.narrowed != nil && *g.narrowed > s.w) {
 		return gate{}, false
 	}
 	return gate{state: stateOpen, now: g.now, expired: g.now >= s.expiresAt, broken: s.turn < g.broken, granted: true}, true

@@ -536,4 +536,13 @@ func TestA6_AGlanceTellsWhatStands(t *testing.T) {
 	if g, err := n.provider.main.gate(t.Context(), s, nil, nil); err != nil || !g.broken {
 		t.Fatalf("%+v, %v", g, err)
 	}
+	// Without its ledger nothing stands, and what is missing is missed all the same.
+	if _, err := n.db.Pool.Exec(t.Context(), `delete from lookup_ledger`); err != nil {
+		t.Fatal(err)
+	}
+	missing := sha256.Sum256([]byte("nothing"))
+	before = looked()
+	if g, err := n.provider.main.gate(t.Context(), s, nil, missing[:]); err != nil || !g.lost || looked() != before+1 {
+		t.Fatalf("%+v, %v", g, err)
+	}
 }
